@@ -1,0 +1,108 @@
+"""The status document of a job: the one thing that the live table, status.json, `--progress json`,
+`headrace status` and the Prometheus exporter all say, with the same names and numbers."""
+
+from __future__ import annotations
+
+import msgspec
+
+SCHEMA_VERSION = 1
+
+
+class EndpointStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One server as the driver sees it.
+
+    Attributes:
+        state: `reachable`, `limited` (429/503: stepping back), `broken` (breaker open), `refusing`
+            (401/403: it takes nothing of ours), `draining`, `drained`, `removed`.
+        why: what it said or did, when not reachable; else "".
+        in_flight, limit: requests; `limit_origin` is `configured`, `reported` (cap + standing queue) or `climbing`.
+        cap, running, queued: as the server reports them; None where it does not.
+        answered: rows answered by this server; `errors`: tries that failed there, by kind.
+        output_tokens_per_second: over the last window, finished requests and the estimate for those in flight.
+        median_latency_seconds: of its recent answers; None before the first.
+    """
+
+    url: str
+    state: str
+    why: str
+    in_flight: int
+    limit: int
+    limit_origin: str
+    cap: int | None
+    running: int | None
+    queued: int | None
+    answered: int
+    errors: dict[str, int]
+    output_tokens_per_second: float | None
+    median_latency_seconds: float | None
+
+
+class SourceStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One source: how many of its rows stand where, and how long its answers are.
+
+    Attributes:
+        mean_output_tokens: over finished rows (finished ones only: long answers are still missing early on).
+    """
+
+    name: str
+    rows: int
+    done: int
+    failed: int
+    excluded: int
+    mean_output_tokens: float | None
+    truncated: int
+
+
+class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A job at one moment.
+
+    Attributes:
+        phase: `starting`, `running`, `paused` (see `message`), `draining`, `finished`, `stopped`.
+        message: what a person should know now (disk full, every server broken, …), or "".
+        wall_time: Unix seconds of this snapshot; `elapsed_seconds` since this run began.
+        rows: prompts in the job (duplicates and samples counted, excluded ones too).
+        done, failed, excluded, duplicates, pending: rows; `done` is durable on disk.
+        in_flight: requests now, of at most `in_flight_limit`.
+        done_this_run, tries_this_run: since this run began.
+        requests_per_second: answers per second over the last window.
+        output_tokens_per_second: finished and in flight; None before anything finished.
+        output_tokens_per_second_finished: finished requests only: too low until about two latencies have passed.
+        in_flight_tokens: estimate of output tokens already made by requests in flight.
+        settled: two median latencies have passed, so the finished-only figure can be trusted.
+        eta_seconds: by tokens: remaining rows × mean output tokens of their source ÷ rate; None when unknown.
+        flags: rows by flag; errors: failed tries by kind; failures: rows in failed/ by kind.
+        hedged: rows asked of a second server near the end.
+    """
+
+    schema_version: int = SCHEMA_VERSION
+    out: str
+    pid: int
+    host: str
+    phase: str
+    message: str
+    wall_time: float
+    elapsed_seconds: float
+    rows: int
+    done: int
+    failed: int
+    excluded: int
+    duplicates: int
+    pending: int
+    in_flight: int
+    in_flight_limit: int
+    done_this_run: int
+    tries_this_run: int
+    requests_per_second: float | None
+    output_tokens_per_second: float | None
+    output_tokens_per_second_finished: float | None
+    in_flight_tokens: float | None
+    settled: bool
+    mean_output_tokens: float | None
+    median_latency_seconds: float | None
+    eta_seconds: float | None
+    flags: dict[str, int]
+    errors: dict[str, int]
+    failures: dict[str, int]
+    hedged: int
+    endpoints: list[EndpointStatus]
+    sources: list[SourceStatus]
