@@ -1,0 +1,1 @@
+"""All that is particular to llama.cpp's server."""

@@ -1,0 +1,21 @@
+"""Takes secrets out of text before it is kept or shown."""
+
+from __future__ import annotations
+
+import re
+
+# bearer tokens and anything that names itself a key, secret, password or token with a value behind it
+_SECRETS = (
+    re.compile(r"(?i)(bearer\s+)[A-Za-z0-9._~+/=-]{6,}"),
+    re.compile(
+        r"""(?i)((?:api[_-]?key|admin[_-]?api[_-]?key|secret|password|auth[_-]?token|hf[_-]?token)["']?\s*[:=]\s*["']?)[^\s"',}]{3,}"""
+    ),
+    re.compile(r"()\b(?:sk|hf)[-_][A-Za-z0-9_-]{16,}"),
+)
+
+
+def redact(text: str) -> str:
+    """The text with every secret-looking value replaced by `[redacted]`."""
+    for pattern in _SECRETS:
+        text = pattern.sub(r"\1[redacted]", text)
+    return text
