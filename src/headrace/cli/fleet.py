@@ -1,0 +1,53 @@
+"""`headrace fleet add|drain|remove URL… --job OUT`: changes the servers of a running job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+fleet = typer.Typer(
+    name="fleet",
+    help="Add, drain or remove servers of a running job.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+)
+
+_Servers = Annotated[
+    list[str], typer.Argument(metavar="URL...", help="Servers; port ranges too: http://10.0.0.7:30000-30007.")
+]
+_JobFolder = Annotated[Path, typer.Option("--job", metavar="OUT", help="Output folder of the running job.")]
+_Json = Annotated[bool, typer.Option("--json", help="Print the job's answers as JSON, one per line.")]
+
+
+@fleet.command(epilog="Example: headrace fleet add http://10.0.0.9:30000 --job out/infinity")
+def add(servers: _Servers, job: _JobFolder, as_json: _Json = False) -> None:
+    """Give a running job more servers."""
+    _change("add", servers, job, as_json)
+
+
+@fleet.command(epilog="Example: headrace fleet drain http://10.0.0.9:30000 --job out/infinity")
+def drain(servers: _Servers, job: _JobFolder, as_json: _Json = False) -> None:
+    """Send a server nothing new, and let it finish what it has; then it can be restarted."""
+    _change("drain", servers, job, as_json)
+
+
+@fleet.command(epilog="Example: headrace fleet remove http://10.0.0.9:30000 --job out/infinity")
+def remove(servers: _Servers, job: _JobFolder, as_json: _Json = False) -> None:
+    """Take a server out at once; what it was working on is asked of the others."""
+    _change("remove", servers, job, as_json)
+
+
+def _change(action: str, servers: list[str], job: Path, as_json: bool) -> None:
+    import json
+
+    from headrace import api
+
+    for url, answer in api.fleet_change(action, servers, job):
+        typer.echo(json.dumps({"server": url, **answer}) if as_json else f"{url}: {_said(action, answer)}")
+
+
+def _said(action: str, answer: dict[str, object]) -> str:
+    done = {"add": "added", "drain": "draining", "remove": "removed"}[action]
+    return str(answer.get("message") or answer.get("state") or done)

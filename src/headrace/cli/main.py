@@ -1,0 +1,42 @@
+"""The entry: runs the command that was typed and turns expected failures into one line and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from headrace.errors import HeadraceError, UsageError
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs `headrace` with these arguments (by default the process's own) and exits.
+
+    Raises:
+        SystemExit: always; its code is documented in `headrace.errors`.
+        HeadraceError: with HEADRACE_DEBUG=1, so that the traceback is seen.
+    """
+    from headrace.cli.app import app
+
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        app(args=words, prog_name="headrace")
+    except HeadraceError as error:
+        if os.environ.get("HEADRACE_DEBUG") == "1":
+            raise
+        for line in problem_lines(error):
+            sys.stderr.write(line + "\n")
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        # The reader has gone (`headrace status | head`). Give Python something to flush into at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+
+
+def problem_lines(error: HeadraceError) -> list[str]:
+    """One line per problem, and how many there are when it is more than one."""
+    problems = error.problems if isinstance(error, UsageError) else (str(error) or type(error).__name__,)
+    lines = ["headrace: " + problem.replace("\n", " ") for problem in problems]
+    if len(lines) > 1:
+        lines.append(f"headrace: {len(lines)} problems; nothing was started.")
+    return lines
