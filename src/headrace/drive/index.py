@@ -1,0 +1,204 @@
+"""The index of a running job: one state byte per prompt in memory, everything else in the ledger."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from headrace.drive.job import Job
+from headrace.drive.ledger import Ledger, Seqs, States
+from headrace.drive.pinned import Identity
+from headrace.drive.prompts import Prompt
+from headrace.drive.records import Record
+from headrace.drive.request import build_request, content_key, own_key, row_id
+from headrace.drive.rows import FailedRow
+from headrace.drive.sources import read_row
+from headrace.drive.states import NO_SOURCE, State
+from headrace.errors import InputError
+
+_OPEN_FILES = 32
+_DENSE = 0.02  # share of pending prompts above which drawing at random beats listing them
+
+
+class PromptIndex:
+    """All prompts of a job by seq.
+
+    Attributes:
+        states: uint8, one per prompt (`State`); written by the writer thread and the retry of failed rows.
+        sources: uint16, index into `Job.sources` per prompt; `NO_SOURCE` where the source left the job.
+        duplicates: shape (n, 2), uint32: primary and duplicate, ascending by primary.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        job: Job,
+        files: Sequence[Path],
+        identity: Identity,
+        states: States,
+        sources: npt.NDArray[np.uint16],
+        duplicates: Seqs,
+    ) -> None:
+        self.states = states
+        self.sources = sources
+        self.duplicates = duplicates
+        self._ledger = ledger
+        self._job = job
+        self._files = files
+        self._identity = identity
+        self._descriptors: OrderedDict[int, int] = OrderedDict()
+        self._reading = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self.states)
+
+    def pending_count(self) -> int:
+        """Prompts still to be asked, those in flight included."""
+        return self.count(State.PENDING)
+
+    def count(self, state: State) -> int:
+        """Prompts in `state`."""
+        return int(np.count_nonzero(self.states == state))
+
+    def counts(self) -> dict[State, int]:
+        """Prompts by state."""
+        numbers = np.bincount(self.states, minlength=len(State))
+        return {state: int(numbers[state]) for state in State}
+
+    def counts_by_source(self) -> npt.NDArray[np.int64]:
+        """Prompts by source and state, of shape (sources of the job, states)."""
+        width = len(State)
+        known = self.sources != NO_SOURCE
+        mixed = self.sources[known].astype(np.int64) * width + self.states[known]
+        return np.bincount(mixed, minlength=len(self._job.sources) * width).reshape(-1, width)
+
+    def random_pending(
+        self, count: int, rng: np.random.Generator, taken: npt.NDArray[np.uint8] | npt.NDArray[np.bool_]
+    ) -> npt.NDArray[np.int64]:
+        """Up to `count` different pending prompts that are not `taken`, in random order.
+
+        Fewer than `count` only when no more are left. Every free prompt is equally likely.
+        """
+        total = len(self.states)
+        if not total or count <= 0:
+            return np.zeros(0, dtype=np.int64)
+        probe = rng.integers(0, total, size=min(total, max(1024, 4 * count)))
+        share = float(np.mean(self._free(probe, taken)))
+        if total > 65_536 and share > _DENSE:
+            drawn = rng.integers(0, total, size=int(1.3 * count / share) + 16)
+            drawn = drawn[self._free(drawn, taken)]
+            _, first = np.unique(drawn, return_index=True)
+            found = drawn[np.sort(first)][:count]
+            if len(found) == count:
+                return found
+        free = np.flatnonzero((self.states == State.PENDING) & (np.asarray(taken) == 0))
+        return rng.permutation(free)[:count]
+
+    def _free(
+        self, seqs: npt.NDArray[np.int64], taken: npt.NDArray[np.uint8] | npt.NDArray[np.bool_]
+    ) -> npt.NDArray[np.bool_]:
+        return (self.states[seqs] == State.PENDING) & (taken[seqs] == 0)
+
+    def duplicates_of(self, seqs: Sequence[int]) -> dict[int, list[int]]:
+        """The prompts that wait for the answers of `seqs`, by primary; those without any are left out."""
+        if not len(self.duplicates):
+            return {}
+        wanted = np.asarray(seqs, dtype=np.uint32)
+        primaries = self.duplicates[:, 0]
+        begins = np.searchsorted(primaries, wanted, side="left")
+        ends = np.searchsorted(primaries, wanted, side="right")
+        found: dict[int, list[int]] = {}
+        for seq, begin, end in zip(seqs, begins, ends, strict=True):
+            waiting = [int(dup) for dup in self.duplicates[begin:end, 1] if self.states[dup] == State.DUPLICATE]
+            if waiting:
+                found[seq] = waiting
+        return found
+
+    def load(self, seqs: Sequence[int]) -> list[Prompt | FailedRow]:
+        """The prompts of `seqs`, ready to be sent, in their order.
+
+        A prompt whose bytes in the source are no longer those that were scanned comes as a FailedRow of
+        kind `source_changed`.
+        """
+        records = self._ledger.records(seqs)
+        with self._reading:
+            return [self._load(int(seq), record) for seq, record in zip(seqs, records, strict=True)]
+
+    def _load(self, seq: int, record: Record) -> Prompt | FailedRow:
+        if record.source == NO_SOURCE:
+            return _source_changed(record, "", "its source is no longer part of the job")
+        source = self._job.sources[record.source]
+        try:
+            raw = os.pread(self._descriptor(record.file), record.length, record.offset)
+            row = read_row(source, raw, record.row)
+            request = build_request(row, source, self._job, record.sample)
+            content = content_key(request, record.sample)
+        except (OSError, InputError) as error:
+            return _source_changed(record, source.name, str(error))
+        if content != record.content:
+            return _source_changed(
+                record, source.name, f"{self._files[record.file]} was changed after it was scanned"
+            )
+        if self._identity is Identity.OWN:
+            if row.own_id is None or own_key(row.own_id, record.sample) != record.key:
+                return _source_changed(record, source.name, "its own id was changed after it was scanned")
+            name: bytes | str = row.own_id
+        else:
+            name = record.key
+        return Prompt(
+            seq=seq,
+            id=row_id(name, record.occurrence, record.sample),
+            source=record.source,
+            row=record.row,
+            sample=record.sample,
+            request=request,
+            extra=row.extra,
+        )
+
+    def _descriptor(self, file: int) -> int:
+        descriptor = self._descriptors.get(file)
+        if descriptor is None:
+            descriptor = os.open(self._files[file], os.O_RDONLY | os.O_CLOEXEC)
+            self._descriptors[file] = descriptor
+            if len(self._descriptors) > _OPEN_FILES:
+                os.close(self._descriptors.popitem(last=False)[1])
+        else:
+            self._descriptors.move_to_end(file)
+        return descriptor
+
+    def close(self) -> None:
+        """Closes the source files."""
+        with self._reading:
+            while self._descriptors:
+                os.close(self._descriptors.popitem()[1])
+
+    def check(self) -> None:
+        """Raises AssertionError when states and duplicate pairs contradict each other."""
+        assert len(self.states) == len(self.sources)
+        assert not len(self.states) or int(self.states.max()) <= max(State)
+        waiting = np.flatnonzero(self.states == State.DUPLICATE)
+        assert np.isin(waiting, self.duplicates[:, 1]).all(), "a duplicate without a primary"
+        assert (np.diff(self.duplicates[:, 0].astype(np.int64)) >= 0).all()
+
+
+def _source_changed(record: Record, source: str, what: str) -> FailedRow:
+    return FailedRow(
+        id=record.key.hex(),
+        source=source,
+        row=record.row,
+        sample=record.sample,
+        kind="source_changed",
+        reason=f"the source row cannot be read as it was scanned: {what}. Run again: changed sources are "
+        "scanned anew, and what was answered stays answered",
+        status=None,
+        server=None,
+        tries=0,
+        failed_at=time.time(),
+    )
