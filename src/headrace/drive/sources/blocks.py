@@ -1,0 +1,92 @@
+"""Files as a stream of decompressed blocks: memory does not grow with the file or what it unpacks to."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from headrace.drive.sources.file_rows import DamagedFile
+from headrace.errors import InputError
+
+BLOCK_BYTES = 1 << 20
+COMPRESSIONS = (".gz", ".zst")
+
+
+def read_blocks(path: Path, compression: str | None) -> Iterator[bytes]:
+    """Yields the file's bytes, decompressed, in blocks of at most BLOCK_BYTES.
+
+    Args:
+        compression: ".gz", ".zst" or None.
+
+    Raises:
+        InputError: the file cannot be opened or read, or is UTF-16.
+        DamagedFile: its compressed data are cut off or broken.
+    """
+    try:
+        opened = path.open("rb", buffering=0)
+    except OSError as error:
+        raise InputError(f"{path} cannot be opened: {error.strerror}. Check path and rights") from error
+    with opened as file:
+        first = True
+        for block in _blocks_of(file, path, compression):
+            if first:
+                _refuse_utf16(block, path)
+                first = False
+            yield block
+
+
+def _blocks_of(file: IO[bytes], path: Path, compression: str | None) -> Iterator[bytes]:
+    stream: Any = file
+    if compression == ".gz":
+        stream = gzip.GzipFile(fileobj=file, mode="rb")
+    elif compression == ".zst":
+        arrow = import_pyarrow(path)
+        stream = arrow.CompressedInputStream(arrow.PythonFile(file, mode="r"), "zstd")
+    done_bytes = 0
+    while True:
+        try:
+            block: bytes = stream.read(BLOCK_BYTES)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise _damaged(path, done_bytes, error) from error
+        except OSError as error:
+            if compression == ".zst" and error.errno is None:  # pyarrow says broken data as a bare OSError
+                raise _damaged(path, done_bytes, error) from error
+            raise InputError(
+                f"{path} cannot be read past byte {done_bytes:,}: {error.strerror or error}. Check the disk"
+            ) from error
+        if not block:
+            return
+        done_bytes += len(block)
+        yield block
+
+
+def _damaged(path: Path, done_bytes: int, error: BaseException) -> DamagedFile:
+    return DamagedFile(
+        f"the compressed data of {path.name} break off after {done_bytes:,} unpacked bytes ({error}); "
+        "the rest is not read. Fetch or compress the file again"
+    )
+
+
+def _refuse_utf16(block: bytes, path: Path) -> None:
+    if block[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        raise InputError(
+            f"{path} is UTF-16; headrace reads UTF-8. Convert it: iconv -f UTF-16 -t UTF-8 {path.name} > NEW"
+        )
+
+
+def import_pyarrow(path: Path) -> Any:
+    """The pyarrow module, imported now: only files that need it pay for it.
+
+    Raises:
+        InputError: pyarrow is not installed.
+    """
+    try:
+        import pyarrow
+    except ImportError as error:
+        raise InputError(
+            f"{path} needs pyarrow, which is not installed. Install it: pip install 'headrace[run]'"
+        ) from error
+    return pyarrow
