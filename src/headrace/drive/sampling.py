@@ -148,7 +148,7 @@ def _check_value(parameter: Parameter, value: Any) -> str | None:
 
 
 def settled(sampling: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters as they are sent: nulls left out, numbers as floats (so that 1 and 1.0 are one prompt)."""
+    """The parameters as they are sent: nulls left out, numbers as floats (1 and 1.0 are one prompt)."""
     return {
         name: float(value) if name in KNOWN and KNOWN[name].kind == "number" and _is_count(value) else value
         for name, value in sampling.items()

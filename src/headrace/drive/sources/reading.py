@@ -39,6 +39,10 @@ class NoSpool:
         return 0
 
 
+class NoRows(InputError):
+    """A source without a single row."""
+
+
 class ScannedRow(NamedTuple):
     """One row of a source: what it asks, or what is wrong with it. Exactly one of the two is set.
 
@@ -76,9 +80,7 @@ def peek(source: Source) -> Shape:
         return shape_for(rows, source)
     files = ", ".join(map(str, source.paths[:3])) + (" …" if len(source.paths) > 3 else "")
     if first_error is None:
-        raise InputError(
-            f"source '{source.name}' ({files}) has no rows. Check the file, or take the source out"
-        )
+        raise NoRows(f"source '{source.name}' ({files}) has no rows. Check the file, or take the source out")
     raise InputError(
         f"source '{source.name}' ({files}): none of its first {seen_rows} rows can be read; {first_error}. "
         "Check that the suffix says what the file is"
@@ -203,6 +205,15 @@ def _decode(row: FileRow) -> dict[str, Any]:
     if row.error is not None:
         raise RowProblem(row.error)
     return decode_object(row.raw)
+
+
+def rows_as_objects(path: Path) -> Iterator[tuple[dict[str, Any] | None, str]]:
+    """Yields each row of a file as (object, ""), or as (None, what is wrong with it)."""
+    for number, (_, row) in enumerate(_file_rows(Source(path.name, (path,))), 1):
+        try:
+            yield _decode(row), ""
+        except RowProblem as problem:
+            yield None, f"{_where(number, path, row.place)}: {problem}"
 
 
 def _file_rows(source: Source) -> Iterator[tuple[Path, FileRow]]:
