@@ -1,5 +1,24 @@
-"""headrace: feeds a fleet of inference servers with an offline generation job and says what holds it back."""
+"""headrace: feeds a fleet of inference servers with an offline generation job and says what holds it back.
+
+The commands are functions here, by the same names and words: `headrace.run`, `headrace.status`,
+`headrace.export`, `headrace.fleet_change`. They are loaded when first used.
+"""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 __version__ = "0.1.0"
+
+__all__ = ["__version__", "export", "fleet_change", "run", "status"]
+
+if TYPE_CHECKING:
+    from headrace.api import export, fleet_change, run, status
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        from headrace import api
+
+        return getattr(api, name)
+    raise AttributeError(f"module 'headrace' has no attribute '{name}'")

@@ -15,7 +15,7 @@ fleet = typer.Typer(
 )
 
 _Servers = Annotated[
-    list[str], typer.Argument(metavar="URL...", help="Servers; port ranges too: http://10.0.0.7:30000-30007.")
+    list[str], typer.Argument(metavar="URL", help="Servers; port ranges too: http://10.0.0.7:30000-30007.")
 ]
 _JobFolder = Annotated[Path, typer.Option("--job", metavar="OUT", help="Output folder of the running job.")]
 _Json = Annotated[bool, typer.Option("--json", help="Print the job's answers as JSON, one per line.")]
@@ -45,9 +45,9 @@ def _change(action: str, servers: list[str], job: Path, as_json: bool) -> None:
     from headrace import api
 
     for url, answer in api.fleet_change(action, servers, job):
-        typer.echo(json.dumps({"server": url, **answer}) if as_json else f"{url}: {_said(action, answer)}")
+        typer.echo(json.dumps({"server": url, **answer}) if as_json else _said(action, url, answer))
 
 
-def _said(action: str, answer: dict[str, object]) -> str:
+def _said(action: str, url: str, answer: dict[str, object]) -> str:
     done = {"add": "added", "drain": "draining", "remove": "removed"}[action]
-    return str(answer.get("message") or answer.get("state") or done)
+    return str(answer.get("done") or f"{url}: {done}")

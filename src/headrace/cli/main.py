@@ -20,7 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        app(args=words, prog_name="headrace")
+        app(args=words, prog_name="headrace", obj={"arguments": words})
     except HeadraceError as error:
         if os.environ.get("HEADRACE_DEBUG") == "1":
             raise

@@ -182,7 +182,6 @@ def run(
     Examples: headrace run job.yaml · headrace run --prompts 'data/*.jsonl' --server http://127.0.0.1:30000
     --out out/first --max-tokens 2048
     """
-    values = dict(context.params)
     from headrace.cli.running import run_from_flags
 
-    raise typer.Exit(run_from_flags(values))
+    raise typer.Exit(run_from_flags(dict(context.params), context.find_root().obj["arguments"]))

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,13 @@ from typing import Any
 from pydantic import ValidationError
 
 from headrace.drive.job import DEFAULT_POLICIES, Job, Source
-from headrace.drive.job_schema import COLUMN_ROLES, SOURCE_DEFAULTS, JobKeys, SourceKeys, json_schema, say
+from headrace.drive.job_schema import SOURCE_DEFAULTS, JobKeys, SourceKeys, json_schema, say
 from headrace.drive.job_servers import MAX_SERVERS, expand_server
 from headrace.drive.job_text import Key, Place, PlacedText, read_placed, shorten
+from headrace.drive.request import check_fit
+from headrace.drive.sampling import check_extra_body, check_sampling
+from headrace.drive.sources import expand, shape_of
+from headrace.drive.sources.shapes import MAPPABLE
 from headrace.errors import HeadraceError, UsageError, nearest
 
 __all__ = ["Given", "ResolvedJob", "json_schema", "load_job"]
@@ -77,8 +82,10 @@ def load_job(
     muted: set[Key] = set()
     keys = _checked_keys(placed, muted, problems)
     job = _Resolver(placed, here, muted, problems).job(keys) if keys else None
+    if job is not None:
+        problems += _source_problems(placed, job)
     if problems or job is None:
-        raise UsageError(problems)
+        raise UsageError(sorted(problems, key=_position))
     return ResolvedJob(job, tuple(overrides))
 
 
@@ -210,6 +217,23 @@ def _stand_in(value: dict[str, Any], key: Key) -> Key:
     return key
 
 
+def _source_problems(placed: PlacedText, job: Job) -> list[str]:
+    """What the sources' first rows have against the job: columns that are not there, forms that do not fit."""
+    problems = []
+    for at, source in enumerate(job.sources):
+        if not source.paths:
+            continue  # told already
+        key: Key = ("sources", at) if ("sources", at) in placed.places else ("prompts", at)
+        try:
+            found = check_fit(source, shape_of(source), job)
+        except UsageError as error:
+            found = list(error.problems)
+        except HeadraceError as error:
+            found = [str(error)]
+        problems += [_at(placed, key, _sentence(problem)) for problem in found]
+    return problems
+
+
 class _Resolver:
     """What types cannot say: names against each other, paths against the disk, keys against the environment.
 
@@ -288,9 +312,7 @@ class _Resolver:
             entries.append((("sources", at), entry))
         for at, text in enumerate(keys.prompts or []):
             entries.append((("prompts", at), SourceKeys(prompts=[text])))
-        for name in ("columns", "sampling", "extra_body"):
-            self._check_mapping((name,), getattr(keys, name) or {}, name)
-        self._check_sampling(("sampling",), keys.sampling, keys)
+        self._check_settings((), keys)
         sources: list[Source] = []
         taken: dict[str, Key] = {}
         for key, entry in entries:
@@ -298,10 +320,7 @@ class _Resolver:
         return tuple(sources)
 
     def _source(self, key: Key, entry: SourceKeys, keys: JobKeys, taken: dict[str, Key]) -> Source:
-        for name in ("columns", "sampling", "extra_body"):
-            self._check_mapping((*key, name), getattr(entry, name) or {}, name)
-        if entry.sampling:
-            self._check_sampling((*key, "sampling"), entry.sampling, keys)
+        self._check_settings(key, entry)
 
         def of(name: str) -> Any:
             own = getattr(entry, name)
@@ -338,15 +357,14 @@ class _Resolver:
         return name
 
     def _prompts(self, key: Key, entry: SourceKeys) -> tuple[Path, ...]:
-        from headrace.drive.sources import expand
-
         paths: list[Path] = []
         for at, text in enumerate(entry.prompts):
             place_key = (*key, "prompts", at) if key[0] == "sources" else key
             try:
-                found = expand(str(self._path(place_key, text)))
-            except HeadraceError as error:
-                self._problem(place_key, str(error))
+                found = expand([self._path(place_key, text)])
+            except UsageError as error:
+                for problem in error.problems:
+                    self._problem(place_key, _sentence(problem))
                 continue
             for path in found:
                 if path in paths:
@@ -355,25 +373,27 @@ class _Resolver:
                 paths.append(path)
         return tuple(paths)
 
-    def _check_mapping(self, key: Key, mapping: Mapping[str, Any], name: str) -> None:
-        for word in mapping:
-            if name == "columns" and word not in COLUMN_ROLES:
-                hint = nearest(word, COLUMN_ROLES)
-                self._problem(
-                    (*key, word),
-                    f"'{shorten(word)}' is no role of a column; known: {', '.join(COLUMN_ROLES)}.{hint}",
-                )
-            elif name == "extra_body" and word in _BODY_FIELDS_OF_HEADRACE:
-                hint = " Use 'samples'." if word == "n" else ""
-                self._problem(
-                    (*key, word), f"extra_body may not hold '{word}': headrace sets it itself.{hint}"
-                )
+    def _check_settings(self, key: Key, keys: JobKeys | SourceKeys) -> None:
+        """The columns, sampling parameters and body fields of the job or of one source, name by name."""
+        for role in keys.columns or {}:
+            if role not in MAPPABLE:
+                known = f"known: {', '.join(MAPPABLE)}.{nearest(role, MAPPABLE)}"
+                self._problem((*key, "columns", role), f"'{shorten(role)}' is no role of a column; {known}")
+        self._check_each((*key, "sampling"), keys.sampling, check_sampling)
+        self._check_each((*key, "extra_body"), keys.extra_body, check_extra_body)
 
-    def _check_sampling(self, key: Key, sampling: Mapping[str, Any], keys: JobKeys) -> None:
-        from headrace.drive.request import check_sampling
-
-        for problem in check_sampling(sampling, keys.api):
-            self._problem(key, problem)
+    def _check_each(
+        self, key: Key, mapping: Mapping[str, Any], check: Callable[[Mapping[str, Any]], list[str]]
+    ) -> None:
+        """Every problem of `check` at the name it speaks of; those of several names at the mapping."""
+        told: set[str] = set()
+        for name, value in mapping.items():
+            for problem in check({name: value}):
+                told.add(problem)
+                self._problem((*key, name), _sentence(problem))
+        for problem in check(mapping):
+            if problem not in told:
+                self._problem(key, _sentence(problem))
 
     def _exclude(self, texts: Sequence[str]) -> tuple[Path, ...]:
         paths = []
@@ -419,6 +439,16 @@ class _Resolver:
         elif not path.parent.is_dir():
             self._problem(("ledger",), f"ledger: the folder '{path.parent}' does not exist; make it first.")
         return path
+
+
+def _position(problem: str) -> tuple[int, int]:
+    """Line and column that a problem begins with; what was given by flags comes first."""
+    found = re.match(r".*?:([0-9]+):([0-9]+): ", problem)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith((".", "?", "!")) else text + "."
 
 
 def name_of(prompts: str) -> str:

@@ -14,10 +14,10 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, WithJsonSchema
 
 from headrace.drive.job_text import shorten
+from headrace.drive.sources.shapes import MAPPABLE
 from headrace.errors import nearest
 from headrace.words import Api, Flag, FlagPolicy, OutputFormat
 
-COLUMN_ROLES = ("prompt", "messages", "conversations", "instruction", "input", "system")
 MAX_IN_FLIGHT = 65_536
 SECRET_KEYS = ("api_key", "apikey", "key", "token", "bearer", "authorization", "password")
 
@@ -100,7 +100,7 @@ class SourceKeys(_Keys):
     )
     columns: Annotated[dict[str, _Text], BeforeValidator(_pairs)] | None = Field(
         default=None,
-        description=f"Which column holds what: {', '.join(COLUMN_ROLES)}. By default recognised.",
+        description=f"Which column holds what: {', '.join(MAPPABLE)}. By default recognised.",
     )
     id_column: _Text | None = Field(
         default=None, description="The column with your own ids, unique over the job."

@@ -1,0 +1,149 @@
+"""`headrace run --dry-run`: says what would be sent, and sends nothing that makes a server generate."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from headrace.errors import HeadraceError
+
+if TYPE_CHECKING:
+    from headrace.drive.fleet_view import FirstLook
+    from headrace.drive.job import Job, Source
+    from headrace.drive.job_file import ResolvedJob
+
+PEEKED_ROWS = 1000
+SHOWN_ERRORS = 3
+SHOWN_TEXT = 400  # characters of a long text in the printed request
+
+
+def show_dry_run(resolved: ResolvedJob) -> int:
+    """Prints everything that can be known without generating; 0 when the job could start, else 2."""
+    problems: list[str] = []
+    for line in itertools.chain(
+        _job_lines(resolved), _source_lines(resolved.job, problems), _server_lines(resolved.job, problems)
+    ):
+        sys.stdout.write(line + "\n")
+    for problem in problems:
+        sys.stdout.write(f"Problem: {problem}\n")
+    sys.stdout.write(
+        f"{len(problems)} problems; nothing was sent.\n" if problems else "No problems; nothing was sent.\n"
+    )
+    return 2 if problems else 0
+
+
+def _job_lines(resolved: ResolvedJob) -> Iterator[str]:
+    job = resolved.job
+    for note in resolved.overrides:
+        yield f"Override: {note}"
+    new = "goes on with what is there" if (job.out / "job.json").exists() else "new"
+    yield f"Output: {job.out} ({new}), {job.output_format.value} shards"
+    per_server = "auto" if job.in_flight is None else str(job.in_flight)
+    yield f"In flight: {per_server} per server, {len(job.servers)} servers"
+    for path in job.exclude:
+        yield f"Exclude: prompts answered in {path}"
+    yield ""
+
+
+def _source_lines(job: Job, problems: list[str]) -> Iterator[str]:
+    for source in job.sources:
+        try:
+            yield from _one_source(job, source, problems)
+        except HeadraceError as error:
+            problems.append(f"source {source.name}: {error}")
+        yield ""
+
+
+def _one_source(job: Job, source: Source, problems: list[str]) -> Iterator[str]:
+    from headrace.drive.request import build_request
+    from headrace.drive.sources import NoSpool, scan, shape_of
+
+    shape = shape_of(source)
+    files = source.paths
+    numbers = {path: at + 1 for at, path in enumerate(files)}
+    looked = readable = 0
+    errors: list[str] = []
+    first: dict[str, Any] | None = None
+    ids: set[str] = set()
+    for row in itertools.islice(scan(source, numbers, NoSpool(), shape=shape), PEEKED_ROWS):
+        looked += 1
+        if row.prompt is None:
+            errors.append(row.error or "")
+            continue
+        readable += 1
+        if row.prompt.own_id is not None:
+            ids.add(row.prompt.own_id)
+        if first is None:
+            request = build_request(row.prompt, source, job, 0)
+            first = {"POST": request.path, "body": {**_model_part(job), **request.body}}
+    size_bytes = sum(path.stat().st_size for path in files)
+    yield f"Source {source.name}: {len(files)} files, {size_bytes:,} bytes; first {files[0]}"
+    more = " (there are more)" if looked == PEEKED_ROWS else " (all of it)"
+    yield f"  rows looked at: {looked:,}{more}, readable {readable:,}, unreadable {len(errors):,}"
+    if source.limit is not None or source.samples != 1:
+        yield f"  count: {source.limit if source.limit is not None else 'all'}; samples per row: {source.samples}"
+    yield f"  shape: {shape.describe()}"
+    yield f"  identity: {_identity(len(ids), readable)}"
+    for error in errors[:SHOWN_ERRORS]:
+        yield f"  unreadable: {error}"
+    if first is not None:
+        yield "  first request (long texts cut here only):"
+        yield from (
+            "    " + line for line in json.dumps(_cut(first), indent=2, ensure_ascii=False).splitlines()
+        )
+
+
+def _identity(ids: int, readable: int) -> str:
+    if ids == 0:
+        return "hash of what is sent"
+    if ids == readable:
+        return f"your own ids, unique in the {ids:,} rows looked at"
+    return f"your own id column has only {ids:,} different values in {readable:,} rows"
+
+
+def _model_part(job: Job) -> dict[str, str]:
+    return {"model": job.model} if job.model else {}
+
+
+def _cut(value: Any) -> Any:
+    """The value with long texts cut, for the eye."""
+    if isinstance(value, str) and len(value) > SHOWN_TEXT:
+        return value[:SHOWN_TEXT] + f"… ({len(value):,} characters)"
+    if isinstance(value, dict):
+        return {name: _cut(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_cut(item) for item in value]
+    return value
+
+
+def _server_lines(job: Job, problems: list[str]) -> Iterator[str]:
+    from headrace.drive.api_key import read_api_key
+    from headrace.drive.fleet_view import served_model
+
+    looks = asyncio.run(_look(job, read_api_key(job)))
+    for look in looks:
+        if look.why is not None:
+            said = f"does not answer: {look.why}"
+        elif look.models is None:
+            said = "answers, names no models"
+        else:
+            said = f"serves {', '.join(look.models)}"
+        yield f"Server {look.url}: {said}"
+    try:
+        model = served_model(job.model, looks)
+        yield f"Model: {model or 'not named in requests'}"
+    except HeadraceError as error:
+        problems.append(str(error))
+    yield ""
+
+
+async def _look(job: Job, api_key: str | None) -> list[FirstLook]:
+    from headrace.drive.fleet_view import look_at_all
+    from headrace.net.http import HttpClient
+
+    async with HttpClient(api_key) as http:
+        return await look_at_all(http, job.servers)
