@@ -1,0 +1,11 @@
+"""The emulated engine: real HTTP on loopback in the dialect of SGLang 0.5.12, with made-up answers and times.
+
+`EmulatedFleet` (asyncio) and `ThreadedFleet` (for synchronous callers) start N servers in this process.
+"""
+
+from headrace.simulate.emulate.faults import Faults
+from headrace.simulate.emulate.fleet import EmulatedFleet, ReplicaStats, ThreadedFleet
+from headrace.simulate.emulate.options import EmulatorOptions
+from headrace.simulate.emulate.timing import StepTimes
+
+__all__ = ["EmulatedFleet", "EmulatorOptions", "Faults", "ReplicaStats", "StepTimes", "ThreadedFleet"]

@@ -1,0 +1,90 @@
+"""What an emulated fleet is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from headrace.errors import UsageError
+from headrace.simulate.emulate.faults import Faults
+from headrace.simulate.emulate.timing import StepTimes
+
+
+@dataclass(frozen=True, slots=True)
+class EmulatorOptions:
+    """An emulated fleet: one process, one port per replica.
+
+    Attributes:
+        replicas: servers.
+        host: address to listen on; loopback unless the user names another.
+        base_port: port of replica 0, the next ones follow; 0 = any free ports.
+        cap: running requests per server.
+        speed: engine seconds per second; 20 makes everything twenty times faster.
+        mean_output_tokens: mean of the drawn output lengths (log-normal).
+        output_spread: standard deviation of the logarithm of the output length.
+        context_length: most tokens of prompt and answer together.
+        model: the served model name (as with the real server, any name is answered).
+        kv_tokens: KV pool of each server; None = room for `cap` requests of half the context.
+        max_queued_requests: requests beyond it are refused with 503; None = no limit.
+        reasoning_parser: any name: thinking comes as `reasoning_content`; None: inline in <think> tags.
+        thinking: whether chats think unless they ask otherwise (`chat_template_kwargs`).
+        seed: of lengths, texts and faults.
+        journal: file that gets one line per request, see `journal`; None = none.
+        step_times: how long the engine's work takes.
+        faults: what is wrong with which replica at the start.
+    """
+
+    replicas: int = 8
+    host: str = "127.0.0.1"
+    base_port: int = 0
+    cap: int = 64
+    speed: float = 1.0
+    mean_output_tokens: float = 400.0
+    output_spread: float = 0.6
+    context_length: int = 8192
+    model: str = "emulated-27b"
+    kv_tokens: int | None = None
+    max_queued_requests: int | None = None
+    reasoning_parser: str | None = None
+    thinking: bool = True
+    seed: int = 0
+    journal: Path | None = None
+    step_times: StepTimes = field(default_factory=StepTimes)
+    faults: Mapping[int, Faults] = field(default_factory=dict)
+
+    @property
+    def pool_tokens(self) -> int:
+        """KV pool of one server, in tokens."""
+        return self.kv_tokens if self.kv_tokens is not None else self.cap * self.context_length // 2
+
+    def validate(self) -> None:
+        """Raises UsageError with every mistake at once."""
+        wrong = [
+            f"{name} {value:g} is out of range; give {limit}"
+            for name, value, good, limit in (
+                ("replicas", self.replicas, 1 <= self.replicas <= 1000, "1 to 1000"),
+                ("base_port", self.base_port, 0 <= self.base_port <= 65535, "0 to 65535"),
+                ("cap", self.cap, self.cap >= 1, "1 or more"),
+                ("speed", self.speed, self.speed > 0, "a factor above 0"),
+                ("mean_output_tokens", self.mean_output_tokens, self.mean_output_tokens >= 1, "1 or more"),
+                ("output_spread", self.output_spread, 0 <= self.output_spread <= 3, "0 to 3"),
+                ("context_length", self.context_length, self.context_length >= 16, "16 or more"),
+                ("kv_tokens", self.pool_tokens, self.pool_tokens >= 16, "16 or more"),
+                ("max_queued_requests", self.max_queued_requests or 0, (self.max_queued_requests or 0) >= 0,
+                 "0 or more"),
+            )
+            if not good
+        ]  # fmt: skip
+        if self.base_port and self.base_port + self.replicas - 1 > 65535:
+            wrong.append(
+                f"base_port {self.base_port} with {self.replicas} replicas goes beyond 65535; "
+                f"give at most {65536 - self.replicas}"
+            )
+        wrong += [
+            f"replica {replica} has faults but does not exist; replicas are 0 to {self.replicas - 1}"
+            for replica in self.faults
+            if not 0 <= replica < self.replicas
+        ]
+        if wrong:
+            raise UsageError(wrong)
