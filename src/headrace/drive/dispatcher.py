@@ -72,7 +72,7 @@ class Dispatcher:
         return self._send(ticket, endpoint, now)
 
     def hedge(self, now: float) -> Flight | None:
-        """A second request for a row that is stuck on a slow server, if an idle one would be faster; else None."""
+        """A second request, at an idle fast server, for a row stuck on a slow one; or None."""
         if self.ready or not self.flights:
             return None
         idle = [e for e in self.endpoints.values() if e.latencies and e.room(now) > 0]
@@ -117,7 +117,7 @@ class Dispatcher:
         return sum(e.limit for e in self.endpoints.values() if e.state in takes)
 
     def longest_latency(self) -> float | None:
-        """The longest of the remembered latencies of all endpoints, in seconds; None before the first answer."""
+        """Seconds of the longest remembered latency of all endpoints; None before the first answer."""
         return max((max(e.latencies) for e in self.endpoints.values() if e.latencies), default=None)
 
     def stalled(self, now: float) -> list[Endpoint]:

@@ -26,7 +26,7 @@ REFUSALS_TO_OPEN = 2  # nothing listens on the port: two in a row suffice
 PROBE_FAILURES_TO_OPEN = 3  # a server that answers no cheap GET three times does not answer
 FIRST_RETRY_SECONDS = 1.0  # then doubled up to
 LAST_RETRY_SECONDS = 30.0
-FIRST_WAIT_SECONDS = 0.25  # after a 429 or 503 without Retry-After; doubled up to
+FIRST_WAIT_SECONDS = 0.1  # after a 429 or 503 without Retry-After; doubled up to
 LAST_WAIT_SECONDS = 15.0
 KEPT_LATENCIES = 64
 
@@ -109,12 +109,12 @@ class Endpoint:
 
     def on_answer(self, now: float, latency_seconds: float, output_tokens: int) -> None:
         """A complete answer came (a good one, or a 4xx about the row with 0 tokens)."""
-        self.answered += 1
-        self.output_tokens += output_tokens
         if output_tokens:
+            self.answered += 1
+            self.output_tokens += output_tokens
             self.latencies.append(latency_seconds)
         self.last_answer = now
-        self._failures = 0
+        self._failures = self._probe_failures = 0
         self._wait_seconds = FIRST_WAIT_SECONDS
         self._mend(now)
 
@@ -129,7 +129,7 @@ class Endpoint:
         return wait
 
     def on_failure(self, now: float, kind: str, why: str) -> bool:
-        """A try failed by the server's fault (5xx, dropped, refused, timeout, bad answer); True if the breaker opened."""
+        """A try failed by the server's fault (5xx, dropped, timeout, …); True if the breaker opened."""
         self.errors[kind] += 1
         self._failures += 1
         needed = REFUSALS_TO_OPEN if kind == "refused" else FAILURES_TO_OPEN
@@ -143,6 +143,11 @@ class Endpoint:
         if self.state not in (EndpointState.DRAINING, EndpointState.DRAINED, EndpointState.REMOVED):
             self.state = EndpointState.REFUSING
             self.why = f"said {status}: it wants another key (--api-key-env or --api-key-file)"
+
+    def on_silent(self, now: float, why: str) -> None:
+        """It did not answer the first look: it begins broken, and is probed."""
+        self.errors["refused"] += 1
+        self._open(now, why)
 
     def on_stalled(self, now: float, why: str) -> bool:
         """It holds requests and finishes none; True if the breaker opened."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
+from headrace.drive.answer import Answer
 from headrace.drive.prompts import Prompt
 
 FIRST_BACKOFF_SECONDS = 0.5
@@ -28,7 +29,7 @@ class Ticket:
         tries: requests sent that count against `max_tries` (all but those answered 429 or 503).
         sent: requests sent in all.
         avoid: URL of the server that failed it last; another is preferred.
-        asked_again: a flag policy has used its one retry.
+        flagged: the answer that a flag policy wants asked once more; kept if the second try fails.
         flights: the requests now in flight for it (two while hedged).
         closed: answered or given up: whatever else comes back is ignored.
     """
@@ -38,12 +39,21 @@ class Ticket:
     tries: int = 0
     sent: int = 0
     avoid: str | None = None
-    asked_again: bool = False
+    flagged: Flagged | None = None
     hedged: bool = False
     closed: bool = False
-    later: int = 0  # 429/503 answers so far
-    failure: str = ""
     flights: list[Flight] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Flagged:
+    """An answer as it came: its flags, who gave it, when and how fast."""
+
+    answer: Answer
+    flags: list[str]
+    url: str
+    latency_seconds: float
+    wall_time: float
 
 
 @dataclass(slots=True, eq=False)
@@ -72,7 +82,7 @@ class GiveUp:
 
 
 def backoff_seconds(failures: int, jitter: random.Random) -> float:
-    """Seconds to wait before the next try after `failures` failed ones (≥ 1): doubled each time, half of it jitter."""
+    """Seconds to wait after `failures` (≥ 1) failed tries: doubled each time, half of it jitter."""
     full: float = min(FIRST_BACKOFF_SECONDS * 2 ** (failures - 1), LAST_BACKOFF_SECONDS)
     return full * (0.5 + 0.5 * jitter.random())
 
@@ -80,13 +90,7 @@ def backoff_seconds(failures: int, jitter: random.Random) -> float:
 def after_failure(
     ticket: Ticket, now: float, kind: str, why: str, max_tries: int, jitter: random.Random
 ) -> Again | GiveUp:
-    """What follows a try that failed by the server's fault (`server_error`, `dropped`, `timeout`, `bad_answer`)."""
+    """What follows a try that failed by the server's fault (5xx, dropped, timeout, bad answer)."""
     if ticket.tries >= max_tries:
         return GiveUp(kind, f"given up after {ticket.tries} tries (--max-tries {max_tries}); the last: {why}")
     return Again(now + backoff_seconds(ticket.tries, jitter))
-
-
-def after_later(ticket: Ticket, now: float, wait_seconds: float, jitter: random.Random) -> Again:
-    """What follows a 429 or 503: later, at another server at once if one has room."""
-    ticket.later += 1
-    return Again(now + min(wait_seconds, backoff_seconds(ticket.later, jitter)))

@@ -1,4 +1,4 @@
-"""Reads the load of a server whose engine is not known beforehand, by asking each engine's cheap endpoints."""
+"""Reads the load of a server whose engine is not known beforehand: asks each engine's cheap endpoints."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class SglangLoad:
         return await self._read_old(fetch)
 
     async def _read_old(self, fetch: Fetch) -> Load | None:
-        """Before 0.5.8: the cap from /get_server_info once, running and queued from /metrics where it is on."""
+        """Before 0.5.8: the cap once from /get_server_info, running and queued from /metrics if it is on."""
         if not self._old:
             body = await fetch("/get_server_info")
             if body is None:
