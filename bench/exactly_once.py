@@ -1,9 +1,9 @@
 """Exactly once, counted at the server: python bench/exactly_once.py [--rounds 50] [--rows 2000].
 
-Each round is a new job of distinct prompts against a null server with 5 % of 503, 2 % of dropped connections
-and 3 % of truncated answers. The driver's process group is killed with SIGKILL at random instants, the same
-command is given again, until it ends by itself. Then the ids and prompts in the shards, read by plain pyarrow,
-are set against the input and against the server's journal of what it answered.
+Each round is a new job of distinct prompts against a null server with 5 % of 503, 2 % of dropped
+connections and 3 % of truncated answers. The driver's process group is killed with SIGKILL at random
+instants, the same command is given again, until it ends by itself. Then the ids and prompts in the shards,
+read by plain pyarrow, are set against the input and against the server's journal of what it answered.
 """
 
 from __future__ import annotations

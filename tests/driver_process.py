@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-HEADRACE = (sys.executable, "-c", "import sys; from headrace.cli import main; sys.exit(main())")
+HEADRACE = (sys.executable, "-m", "headrace")
 
 
 def environment(**more: str) -> dict[str, str]:
