@@ -37,12 +37,12 @@ def carry_out(driver: Driver, command: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(identity, str) or not 0 < len(identity) <= 64:
         raise InputError("a command that changes something needs an `id` of 1 to 64 characters")
     ledger = driver.store.ledger
-    earlier = ledger.command_reply(identity)
-    if earlier is not None:
-        return dict(earlier)
-    ledger.journal_command(identity, command)
+    if not ledger.journal_command(identity, driver.clock.wall(), msgspec.json.encode(command)):
+        outcomes = [outcome for known, _, _, outcome in ledger.commands() if known == identity]
+        if outcomes and outcomes[0] is not None:
+            return msgspec.json.decode(outcomes[0], type=dict[str, Any])
     reply = act(driver, command)
-    ledger.journal_reply(identity, reply)
+    ledger.finish_command(identity, msgspec.json.encode(reply))
     return reply
 
 

@@ -14,6 +14,7 @@ import asyncio
 import os
 import signal
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -28,7 +29,8 @@ from headrace.drive.control import ControlServer
 from headrace.drive.dispatcher import Dispatcher
 from headrace.drive.endpoint import EndpointState
 from headrace.drive.fleet_view import look_at_all, served_model
-from headrace.drive.index import PromptIndex, build_index
+from headrace.drive.index import PromptIndex
+from headrace.drive.indexing import build_index
 from headrace.drive.job import Job
 from headrace.drive.landing import Landing
 from headrace.drive.outcome import Outcome, ServerFault, outcome_of
@@ -41,6 +43,7 @@ from headrace.drive.status import JobStatus
 from headrace.drive.store import Store
 from headrace.drive.ticket import Flight, Ticket
 from headrace.drive.writer import RowWriter
+from headrace.durable.disk import is_full
 from headrace.errors import HeadraceError, JobStopped
 from headrace.net.http import HttpClient, HttpFailure
 
@@ -97,6 +100,8 @@ class Driver:
         self._wake: asyncio.TimerHandle | None = None
         self._exhausted = False  # every pending prompt has been taken up
         self._unsaved = 0  # prompts handed to the writer and not yet durable
+        self.failures: Counter[str] = Counter()  # rows in failed/ by kind
+        self.notes: list[str] = []
         self._stop_reason: str | None = None
 
     # the run
@@ -110,6 +115,8 @@ class Driver:
         self.store = Store.open(self.job, clock=self.clock)
         try:
             self.index: PromptIndex = build_index(self.store, self.job, self._report_scan)
+            self.notes = self.store.notes
+            self.failures.update(self.store.failure_counts())
             self._untaken = self.index.pending_count()
             self._taken = np.zeros(len(self.index.states), dtype=np.uint8)
             self._random = np.random.default_rng([self.job.seed, self._untaken])
@@ -143,7 +150,9 @@ class Driver:
 
     async def _meet_servers(self) -> None:
         looks = await look_at_all(self._http, self.job.servers)
-        self.landing.model = served_model(self.job.model, looks)
+        self.landing.model = model = served_model(self.job.model, looks)
+        if model is not None:
+            self.store.pin_model(model)
         for seen in looks:
             endpoint = self.servers.add(seen.url)
             if seen.why is not None:
@@ -166,7 +175,7 @@ class Driver:
         self.phase = "finished" if left == 0 else "stopped"
         self.message = "" if left == 0 else self._stop_reason or ""
         last = snapshot(self, self.index)
-        self.store.write_status(msgspec.json.encode(last))
+        self._write_status(last)
         self._on_status(last)
         if left:
             raise JobStopped(
@@ -291,6 +300,7 @@ class Driver:
 
     def _save_failure(self, seq: int, failed: FailedRow) -> None:
         self._unsaved += 1
+        self.failures[failed.kind] += 1
         self.writer.submit_failure(seq, failed)
 
     def _durable_in_thread(self, done: Sequence[int], failed: Sequence[int]) -> None:
@@ -335,8 +345,16 @@ class Driver:
                     self._on_status(status)
                 if now >= next_file:
                     next_file = now + STATUS_FILE_SECONDS
-                    self.store.write_status(msgspec.json.encode(status))
+                    await asyncio.to_thread(self._write_status, status)
             await asyncio.sleep(min(TICK_SECONDS, self._status_every))
+
+    def _write_status(self, status: JobStatus) -> None:
+        """Leaves a snapshot for those who cannot reach the socket. It is no record: a full disk may skip it."""
+        try:
+            self.store.disk.write_atomic(self.job.out / commands.STATUS_NAME, msgspec.json.encode(status))
+        except OSError as error:
+            if not is_full(error):
+                raise
 
     def _enforce_timeout(self, now: float) -> None:
         limit_seconds = self.job.request_timeout_seconds

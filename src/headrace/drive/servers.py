@@ -82,7 +82,7 @@ class Servers:
             watched = self._watched[url]
             if endpoint.state is EndpointState.REMOVED and endpoint.in_flight == 0:
                 for table in (self._dispatcher.endpoints, self.limits, self.signals, self._watched):
-                    table.pop(url, None)  # type: ignore[attr-defined]
+                    table.pop(url, None)
                 continue
             if endpoint.state in (EndpointState.REMOVED, EndpointState.DRAINED):
                 continue

@@ -57,10 +57,11 @@ def snapshot(driver: Driver, index: PromptIndex | None) -> JobStatus:
         eta_seconds=progress.eta_seconds(remaining, in_flight_tokens or 0.0, rates.tokens_per_second),
         flags=dict(progress.flags),
         errors=dict(progress.errors),
-        failures=driver.store.failures_by_kind() if index is not None else {},
+        failures=dict(driver.failures),
         hedged=progress.hedged,
         endpoints=[_endpoint(driver, e, rates.by_server) for e in dispatcher.endpoints.values()],
         sources=sources,
+        notes=list(driver.notes),
     )
 
 

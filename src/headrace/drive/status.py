@@ -72,6 +72,7 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
         eta_seconds: by tokens: remaining rows × mean output tokens of their source ÷ rate; None when unknown.
         flags: rows by flag; errors: failed tries by kind; failures: rows in failed/ by kind.
         hedged: rows asked of a second server near the end.
+        notes: what a person should know of how the job began (a ledger remade, a network disk, …).
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -106,3 +107,4 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     hedged: int
     endpoints: list[EndpointStatus]
     sources: list[SourceStatus]
+    notes: list[str] = []
