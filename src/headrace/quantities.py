@@ -1,8 +1,8 @@
 """Numbers that know where they come from, and estimates with a range.
 
-A `Quantity` is a value with its unit, its origin and its source; a derived one keeps its inputs, so that every
-number of a report unfolds to formula and inputs, and the assumption audit finds what it rests on. Making one
-costs about a microsecond: planners make a few dozen per estimate.
+A `Quantity` is a value with its unit, its origin and its source; a derived one keeps its inputs, so that
+every number of a report unfolds to formula and inputs, and the assumption audit finds what it rests on.
+Making one costs about a microsecond: planners make a few dozen per estimate.
 """
 
 from __future__ import annotations

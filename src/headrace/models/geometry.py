@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from headrace.models.layers import Attention, Experts, FeedForward, LatentAttention, Layer, LayerKind
+from headrace.models.headers import StoredBytes
+from headrace.models.layers import AnyAttention, Experts, FeedForward, LatentAttention, Layer, LayerKind
 from headrace.models.quantisation import Part, Quantisation
 from headrace.quantities import Origin, Quantity, derived
 
@@ -53,7 +54,7 @@ class ModelGeometry:
     multimodal: bool = (
         False  # the checkpoint is served by a multimodal class, whether or not the tower is described
     )
-    checkpoint_bytes: Quantity | None = None  # exact, from safetensors headers, where they were at hand
+    stored: StoredBytes | None = None  # exact, from safetensors headers, where they were at hand
     caveats: tuple[str, ...] = field(default=())  # one sentence each: what the config does not say
 
     # ── layers ────────────────────────────────────────────────────────────────────────────────────────────
@@ -77,7 +78,7 @@ class ModelGeometry:
         return tuple(Counter(self.layers).items())
 
     @property
-    def attention_layers(self) -> tuple[Attention | LatentAttention, ...]:
+    def attention_layers(self) -> tuple[AnyAttention, ...]:
         """The attention parts, in layer order."""
         return tuple(layer.attention for layer in self.layers if layer.attention is not None)
 
@@ -110,11 +111,11 @@ class ModelGeometry:
         Args:
             dtype_bytes: bytes per element: 2 for bf16, 1 for fp8.
             tp: tensor-parallel ranks; kv heads are divided, and copied where there are fewer than ranks.
-            windowed: None counts every attention layer; True only those with a sliding window; False only those
-                without. For a model without windows None and False are the same.
+            windowed: None counts every attention layer; True only those with a sliding window; False only
+                those without. For a model without windows None and False are the same.
             layers: the layers of one pipeline stage.
         """
-        elements = 0
+        elements = 0.0
         for layer in self.layers[layers]:
             attention = layer.attention
             if attention is None:
@@ -160,10 +161,12 @@ class ModelGeometry:
 
     # ── parameters ────────────────────────────────────────────────────────────────────────────────────────
     def parameters_by_part(self, tp: int = 1) -> Mapping[Part, float]:
-        """Returns the elements of each part on one of `tp` ranks; embedding once where it is tied to the head.
+        """Returns the elements of each part on one of `tp` ranks; embedding once where it is tied to the
+        head.
 
-        Attention follows its heads (copied where there are fewer kv heads than ranks); embedding, head, recurrent,
-        feed-forward and vision parts are divided by tp; routers, norms and other vectors are copied.
+        Attention follows its heads (copied where there are fewer kv heads than ranks); embedding, head,
+        recurrent, feed-forward and vision parts are divided by tp; routers, norms and other vectors are
+        copied.
         """
         parts: dict[Part, float] = dict.fromkeys(Part, 0.0)
         parts[Part.EMBEDDING] = self.vocabulary * self.hidden / tp
@@ -208,7 +211,8 @@ class ModelGeometry:
         for layer, count in self.distinct_layers:
             if isinstance(layer.ffn, Experts):
                 ffn = layer.ffn
-                idle += count * (ffn.count - ffn.per_token) * ffn.one_expert(self.hidden)
+                share = (ffn.count - ffn.per_token) / ffn.count
+                idle += count * share * (ffn.routed_parameters(self.hidden) + ffn.biases)
         return round(self.text_parameters - idle)
 
     # ── weight bytes ──────────────────────────────────────────────────────────────────────────────────────
@@ -228,15 +232,38 @@ class ModelGeometry:
             parts[Part.VISION] = 0.0
         if not mtp:
             parts[Part.MTP] = 0.0
-        return self._bytes_of(parts, dtype_bytes, "Σ parts elements × bytes per element")
+        counted = self._bytes_of(parts, dtype_bytes, "Σ parts elements × bytes per element")
+        if self.stored is None or dtype_bytes is not None:
+            return counted
+        return self._exact(counted, tp, vision=vision, mtp=mtp)
+
+    def _exact(self, counted: Quantity, tp: int, *, vision: bool, mtp: bool) -> Quantity:
+        """Returns the bytes that the headers add up to; for one of several ranks, in the counted
+        proportion."""
+        stored = self.stored
+        assert stored is not None
+        exact = stored.total - (0 if vision else stored.vision) - (0 if mtp else stored.mtp)
+        share = 1.0
+        if tp > 1:
+            whole = replace(self, stored=None).weight_bytes(1, vision=vision, mtp=mtp)
+            share = counted.value / whole.value
+        return derived(
+            exact * share,
+            "bytes",
+            "bytes in the checkpoint's headers × share of this rank",
+            headers=Quantity(exact, "bytes", Origin.MEASURED, f"{stored.files} safetensors headers"),
+            share=Quantity(share, "fraction", Origin.CONFIGURED, f"one of {tp} ranks"),
+        )
 
     def weight_bytes_read_per_step(
         self, tokens: float = 1.0, tp: int = 1, *, dtype_bytes: float | None = None
     ) -> Quantity:
-        """Returns the bytes of weights one rank reads in a step over `tokens` tokens (decode: running requests).
+        """Returns the bytes of weights one rank reads in a step over `tokens` tokens (decode: running
+        requests).
 
-        Everything but vision tower, MTP and the input embedding (of which only the tokens' rows are read); of the
-        routed experts those that `tokens` tokens are expected to wake, E(1 − (1 − k/E)^T) with even routing.
+        Everything but vision tower, MTP and the input embedding (of which only the tokens' rows are read);
+        of the routed experts those that `tokens` tokens are expected to wake, E(1 − (1 − k/E)^T) with even
+        routing.
         """
         parts = dict(self.parameters_by_part(tp))
         parts[Part.VISION] = parts[Part.MTP] = 0.0
@@ -267,9 +294,11 @@ class ModelGeometry:
 
     # ── work ──────────────────────────────────────────────────────────────────────────────────────────────
     def flops_per_token(self, context_tokens: float = 0.0) -> Quantity:
-        """Returns the FLOPs of one token's forward pass: 2 per active matrix element, attention at that context.
+        """Returns the FLOPs of one token's forward pass: 2 per active matrix element, attention at that
+        context.
 
-        A sliding window bounds the context a layer looks at; an MLA indexer bounds it at its number of tokens.
+        A sliding window bounds the context a layer looks at; an MLA indexer bounds it at its number of
+        tokens.
         """
         parts = self.parameters_by_part()
         matrices = float(self.active_parameters - parts[Part.NORMS] - parts[Part.EMBEDDING])

@@ -1,8 +1,9 @@
 """What a layer is made of, and the parameters, KV bytes, state bytes and FLOPs that follow from its shape.
 
-A layer has up to three parts: attention (plain or latent), a recurrent mixer, and a feed-forward part (dense or
-experts). Most have one mixer and one feed-forward part; Falcon-H1 has both mixers side by side; Nemotron-H layers
-have exactly one part each. Counts are of elements; nothing here knows a dtype or an engine.
+A layer has up to three parts: attention (plain or latent), a recurrent mixer, and a feed-forward part
+(dense or experts). Most have one mixer and one feed-forward part; Falcon-H1 has both mixers side by side;
+Nemotron-H layers have exactly one part each. Counts are of elements; nothing here knows a dtype or an
+engine.
 """
 
 from __future__ import annotations
@@ -39,13 +40,15 @@ class Attention:
     norms: int = 0  # elements of q/k norms and attention sinks
     shares_kv: bool = False  # reuses an earlier layer's keys and values: stores none of its own
     key_is_value: bool = False  # one projection serves as key and value; both are still stored
+    extra_width: int = 0  # columns of further projections from hidden: head gates, a block indexer
 
     @property
     def kind(self) -> LayerKind:
         return LayerKind.FULL if self.window_tokens is None else LayerKind.SLIDING
 
     def kv_elements_per_token(self, tp: int = 1) -> int:
-        """Returns K + V elements one token adds on each of `tp` ranks; heads are copied where tp > kv_heads."""
+        """Returns K + V elements one token adds on each of `tp` ranks; heads are copied where tp >
+        kv_heads."""
         if self.shares_kv:
             return 0
         return max(1, -(-self.kv_heads // tp)) * (self.key_dim + self.value_dim)
@@ -58,7 +61,19 @@ class Attention:
         if not self.shares_kv:
             kv_heads = max(1, -(-self.kv_heads // tp))
             stored = kv_heads * (self.key_dim if self.key_is_value else self.key_dim + self.value_dim)
-        return hidden * (query + stored + heads * self.value_dim)
+        return hidden * (query + stored + heads * self.value_dim + self.extra_width)
+
+    def matrices(self, hidden: int) -> tuple[tuple[str, int], ...]:
+        """Returns (name, elements) of each projection."""
+        stored = 0 if self.shares_kv else hidden * self.kv_heads
+        query = hidden * self.query_heads * self.key_dim * (2 if self.output_gate else 1)
+        return (
+            ("q_proj", query),
+            ("k_proj", stored * self.key_dim),
+            ("v_proj", 0 if self.key_is_value else stored * self.value_dim),
+            ("o_proj", hidden * self.query_heads * self.value_dim),
+            ("g_proj", hidden * self.extra_width),
+        )
 
     def vector_parameters(self) -> int:
         """Returns the elements of biases and norms."""
@@ -71,9 +86,11 @@ class Attention:
 
 @dataclass(frozen=True, slots=True)
 class LatentAttention:
-    """Multi-head latent attention (MLA): one compressed vector per token for all heads; DeepSeek, Kimi, GLM-5.
+    """Multi-head latent attention (MLA): one compressed vector per token for all heads; DeepSeek, Kimi,
+    GLM-5.
 
-    With `index_heads`, a small indexer picks `index_tokens` tokens to attend to (DSA); its keys are cached too.
+    With `index_heads`, a small indexer picks `index_tokens` tokens to attend to (DSA); its keys are cached
+    too.
     """
 
     query_heads: int
@@ -116,6 +133,21 @@ class LatentAttention:
         out = heads * self.value_dim * hidden * (2 if self.output_gate else 1)
         return query + latent + expand + out + self.index_parameters(hidden)
 
+    def matrices(self, hidden: int) -> tuple[tuple[str, int], ...]:
+        """Returns (name, elements) of each projection."""
+        heads, rank = self.query_heads, self.query_rank
+        per_head = self.nope_dim + self.rope_dim
+        query: tuple[tuple[str, int], ...] = (("q_proj", hidden * heads * per_head),)
+        if rank:
+            query = (("q_a_proj", hidden * rank), ("q_b_proj", rank * heads * per_head))
+        return (
+            *query,
+            ("kv_a_proj_with_mqa", hidden * (self.kv_rank + self.rope_dim)),
+            ("kv_b_proj", self.kv_rank * heads * (self.nope_dim + self.value_dim)),
+            ("o_proj", heads * self.value_dim * hidden * (2 if self.output_gate else 1)),
+            ("indexer.wq_b", self.index_parameters(hidden)),
+        )
+
     def index_parameters(self, hidden: int) -> int:
         """Returns the elements of the indexer: wq_b, wk, and the head weights."""
         if not self.index_heads:
@@ -136,13 +168,74 @@ class LatentAttention:
 
 
 @dataclass(frozen=True, slots=True)
+class CompressedAttention:
+    """DeepSeek V4: one head of keys that are also values, one entry per `ratio` tokens, and a window of
+    near tokens.
+
+    With ratio 0 the layer sees the near tokens only. Every layer keeps `near_tokens` entries in any case.
+    """
+
+    query_heads: int
+    head_dim: int
+    query_rank: int
+    out_groups: int
+    out_rank: int
+    ratio: int
+    near_tokens: int
+    index_heads: int = 0
+    index_dim: int = 0
+    index_tokens: int = 0
+
+    @property
+    def kind(self) -> LayerKind:
+        return LayerKind.LATENT if self.ratio else LayerKind.SLIDING
+
+    @property
+    def window_tokens(self) -> int | None:
+        return None if self.ratio else self.near_tokens
+
+    def kv_elements_per_token(self, tp: int = 1) -> float:
+        """Returns the elements per token, the same on every rank; a fraction where entries are compressed."""
+        return self.head_dim / self.ratio if self.ratio else self.head_dim
+
+    def matrix_parameters(self, hidden: int, tp: int = 1) -> int:
+        """Returns the elements of the projections, the compressors and the indexer on one of `tp` ranks."""
+        heads = -(-self.query_heads // tp)
+        query = hidden * self.query_rank + self.query_rank * heads * self.head_dim
+        out = heads * self.head_dim * self.out_rank + self.out_groups * self.out_rank * hidden // tp
+        return query + hidden * self.head_dim + out + self._compressors(hidden)
+
+    def matrices(self, hidden: int) -> tuple[tuple[str, int], ...]:
+        """Returns (name, elements), as one."""
+        return (("wq_b", self.matrix_parameters(hidden)),)
+
+    def _compressors(self, hidden: int) -> int:
+        if not self.ratio:
+            return 0
+        overlap = 2 if self.index_heads else 1  # the finely compressed layers overlap their blocks
+        count = 2 * hidden * overlap * self.head_dim + self.ratio * overlap * self.head_dim
+        if self.index_heads:
+            count += 2 * hidden * overlap * self.index_dim + self.ratio * overlap * self.index_dim
+            count += self.query_rank * self.index_heads * self.index_dim + hidden * self.index_heads
+        return count
+
+    def vector_parameters(self) -> int:
+        """Returns the elements of the norms and sinks."""
+        return self.query_rank + 2 * self.head_dim + self.query_heads
+
+    def flops_per_context_token(self) -> float:
+        """Returns FLOPs per token looked back at."""
+        return 4 * self.query_heads * self.head_dim / (self.ratio or 1)
+
+
+@dataclass(frozen=True, slots=True)
 class Recurrent:
     """A mixer with a state of fixed size per request: GDN, KDA, mamba, mamba 2, lightning attention.
 
     The state is `value_heads × value_dim × key_dim` elements, and the convolution keeps `conv_kernel − 1`
-    inputs of `value_heads × value_dim + 2 × key_heads × key_dim` channels. In mamba's words: value_heads are the
-    heads, value_dim the head dim, key_heads the groups, key_dim the state size. Mamba 1 is value_heads = inner
-    channels, value_dim = 1, key_heads = 0.
+    inputs of `value_heads × value_dim + 2 × key_heads × key_dim` channels. In mamba's words: value_heads
+    are the heads, value_dim the head dim, key_heads the groups, key_dim the state size. Mamba 1 is
+    value_heads = inner channels, value_dim = 1, key_heads = 0.
     """
 
     kind: LayerKind
@@ -170,7 +263,8 @@ class Recurrent:
         return self.conv_channels(tp) * (self.conv_kernel - 1) if self.conv_kernel else 0
 
     def flops_per_token(self) -> int:
-        """Returns the FLOPs of the state update and read-out for one token (decay, outer product, product)."""
+        """Returns the FLOPs of the state update and read-out for one token (decay, outer product,
+        product)."""
         return 6 * self.value_heads * self.value_dim * self.key_dim
 
 
@@ -188,7 +282,8 @@ class FeedForward:
 
 @dataclass(frozen=True, slots=True)
 class Experts:
-    """A mixture of experts: `count` routed experts of which `per_token` answer, and shared ones that always do."""
+    """A mixture of experts: `count` routed experts of which `per_token` answer, and shared ones that always
+    do."""
 
     count: int
     per_token: int
@@ -218,17 +313,22 @@ class Experts:
         return self.count * hidden + self.router_vectors + (hidden if self.shared_gate else 0)
 
     def expected_active(self, tokens: float) -> float:
-        """Returns how many different experts `tokens` tokens wake, if each picks evenly: E(1 − (1 − k/E)^T)."""
+        """Returns how many different experts `tokens` tokens wake, if each picks evenly: E(1 − (1 −
+        k/E)^T)."""
         if not self.count:
             return 0.0
-        return self.count * (1.0 - (1.0 - self.per_token / self.count) ** tokens)
+        asleep: float = (1.0 - self.per_token / self.count) ** tokens
+        return self.count * (1.0 - asleep)
+
+
+AnyAttention = Attention | LatentAttention | CompressedAttention
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
     """One layer. Equal layers may be one object: compare by value, count by position."""
 
-    attention: Attention | LatentAttention | None = None
+    attention: AnyAttention | None = None
     recurrent: Recurrent | None = None
     ffn: FeedForward | Experts | None = None
     norms: int = 0  # elements of the norms around the parts
