@@ -1,7 +1,8 @@
 """Which rows are the same: pure functions over arrays of 16-byte keys, exact and in a few sorts.
 
-Arrays of keys have shape (n, 2), uint64. A sort is done on the first half of the key; only rows whose
-first half is shared are compared in full, so a job without duplicates costs one sort of 8 bytes a row.
+Arrays of keys have shape (n, 2), uint64. A sort is done on the last half of the key (the keys of one
+prompt's samples differ there); only rows whose half is shared are compared in full, so a job without
+duplicates costs one sort of 8 bytes a row.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ Numbers = npt.NDArray[np.int64]
 
 
 def shared(keys: Keys) -> Numbers:
-    """Positions of the rows whose first 8 bytes occur more than once, ascending."""
-    order = np.argsort(keys[:, 0], kind="stable")
-    ordered = keys[order, 0]
+    """Positions of the rows whose last 8 bytes occur more than once, ascending."""
+    order = np.argsort(keys[:, 1], kind="stable")
+    ordered = keys[order, 1]
     same = ordered[1:] == ordered[:-1]
     member = np.zeros(len(keys), dtype=bool)
     member[order[1:][same]] = True

@@ -104,7 +104,8 @@ class PromptIndex:
     def _free(
         self, seqs: npt.NDArray[np.int64], taken: npt.NDArray[np.uint8] | npt.NDArray[np.bool_]
     ) -> npt.NDArray[np.bool_]:
-        return (self.states[seqs] == State.PENDING) & (taken[seqs] == 0)
+        free: npt.NDArray[np.bool_] = (self.states[seqs] == State.PENDING) & (taken[seqs] == 0)
+        return free
 
     def duplicates_of(self, seqs: Sequence[int]) -> dict[int, list[int]]:
         """The prompts that wait for the answers of `seqs`, by primary; those without any are left out."""
@@ -116,7 +117,8 @@ class PromptIndex:
         ends = np.searchsorted(primaries, wanted, side="right")
         found: dict[int, list[int]] = {}
         for seq, begin, end in zip(seqs, begins, ends, strict=True):
-            waiting = [int(dup) for dup in self.duplicates[begin:end, 1] if self.states[dup] == State.DUPLICATE]
+            others = self.duplicates[begin:end, 1].tolist()
+            waiting = [other for other in others if self.states[other] == State.DUPLICATE]
             if waiting:
                 found[seq] = waiting
         return found

@@ -22,6 +22,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -50,7 +51,7 @@ _CHANGE = struct.Struct("<BI")
 
 States = npt.NDArray[np.uint8]
 Seqs = npt.NDArray[np.uint32]
-Change = tuple[State, Sequence[int] | Seqs]
+Change = tuple[State, Sequence[int] | npt.NDArray[np.integer[Any]]]
 
 
 class LedgerDamaged(StorageError):
@@ -146,7 +147,7 @@ class Ledger:
         """The pinned value, or None."""
         with self._reading:
             found = self._reader.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
-        return found and found[0]
+        return bytes(found[0]) if found is not None else None
 
     def write_meta(self, name: str, value: bytes) -> None:
         """Pins the value."""
@@ -234,12 +235,13 @@ class Ledger:
                 self._commits_since_snapshot += 1
                 for state, seqs in unpack_changes(changes):
                     states[seqs] = state
-            (sealed,) = connection.execute("SELECT coalesce(max(segment), -1) FROM seals").fetchone()
-            self.segment_lengths = dict(
-                connection.execute(
-                    "SELECT segment, max(length) FROM commits WHERE segment > ? GROUP BY segment", (sealed,)
-                ).fetchall()
-            )
+            self.segment_lengths = {
+                segment: length
+                for segment, length, _ in connection.execute(
+                    "SELECT segment, length, max(number) FROM commits WHERE segment IS NOT NULL "
+                    "AND segment NOT IN (SELECT segment FROM seals) GROUP BY segment"
+                )
+            }
         return states, sources, pairs
 
     def commit(

@@ -113,11 +113,11 @@ def refuse_other_requests(pinned: Pinned, job: Job, answered: dict[str, int]) ->
                 problems.append(_differs(source.name, name, was, now, count, job.out))
         for name in ("sampling", "extra_body"):
             was, now = getattr(old, name), getattr(source, name)
-            for key in sorted(was.keys() | now.keys()):
-                if was.get(key) != now.get(key):
-                    problems.append(
-                        _differs(source.name, f"{name}.{key}", was.get(key), now.get(key), count, job.out)
-                    )
+            problems += [
+                _differs(source.name, f"{name}.{key}", was.get(key), now.get(key), count, job.out)
+                for key in sorted(was.keys() | now.keys())
+                if was.get(key) != now.get(key)
+            ]
     if problems:
         raise UsageError(problems)
 

@@ -22,7 +22,8 @@ def encode_rows(rows: Sequence[Row]) -> bytes:
     try:
         return _encoder.encode_lines(rows)
     except UnicodeEncodeError:
-        return b"".join(_encoder.encode(_without_surrogates(msgspec.to_builtins(row))) + b"\n" for row in rows)
+        mended = (_without_surrogates(msgspec.to_builtins(row)) for row in rows)
+        return b"".join(_encoder.encode(row) + b"\n" for row in mended)
 
 
 def _without_surrogates(value: object) -> object:
@@ -41,7 +42,7 @@ def decode_rows(lines: bytes) -> list[Row]:
 
 
 def line_chunks(path: Path, begin: int = 0, end: int | None = None) -> Iterator[bytes]:
-    """Whole lines between two offsets, about a megabyte at a time; what follows the last newline is left out."""
+    """Whole lines between two offsets, about a megabyte at a time; an unfinished last line is left out."""
     with path.open("rb") as file:
         yield from open_line_chunks(file.fileno(), begin, end)
 

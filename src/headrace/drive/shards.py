@@ -199,9 +199,10 @@ def _read_parquet(path: Path, columns: Sequence[str] | None) -> Iterator[dict[st
     from pyarrow import parquet
 
     try:
-        with parquet.ParquetFile(path, memory_pool=pa.system_memory_pool()) as file:
+        with parquet.ParquetFile(path) as file:
             for batch in file.iter_batches(batch_size=256, columns=list(columns) if columns else None):
-                yield {name: column.to_pylist() for name, column in zip(batch.schema.names, batch, strict=True)}
+                names = batch.schema.names
+                yield {name: column.to_pylist() for name, column in zip(names, batch, strict=True)}
     except pa.ArrowInvalid as error:
         raise StorageError(
             f"the shard {path} ({os.path.getsize(path):,} bytes) cannot be read: {error}. "

@@ -20,7 +20,9 @@ FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 # A ledger write that failed for want of room says one of these. SQLite maps ENOSPC to FULL but EDQUOT to
 # IOERR_WRITE, and a shared-memory file that cannot grow to IOERR_SHMSIZE (sqlite.org/rescode.html).
-_FULL_SQLITE_CODES = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE})
+_FULL_SQLITE_CODES = frozenset(
+    {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE}
+)
 
 
 def is_full(error: BaseException) -> bool:
@@ -37,7 +39,7 @@ class AppendFile(Protocol):
     length: int
 
     def write(self, data: bytes | bytearray | memoryview) -> int:
-        """Appends all of `data` and returns its length. After an OSError part of it may be there: truncate."""
+        """Appends all of `data` and returns its length. After an OSError part may be there: truncate."""
         ...
 
     def fsync(self) -> None:

@@ -28,7 +28,7 @@ class Loss(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Event:
     """One thing done. `what` is make_folder, create, write, fsync, truncate, replace, unlink, fsync_folder,
-    ledger or mark; `data` is the bytes written, the target's path, the length, the ledger's image or the mark.
+    ledger or mark; `data` is the bytes written, a length, the new path, the ledger's image or the mark.
     """
 
     what: str

@@ -1,0 +1,382 @@
+"""Makes the index of a job: from the ledger when the sources are unchanged, else by a scan of all of them.
+
+A scan reads every row once, computes what would be sent and its keys, and spills one record per prompt to a
+temporary file; in memory stay 16 to 32 bytes per prompt, until it ends. Then identity is decided or held
+to, rows known before are found again by key wherever they now stand, exact duplicates are put together,
+and the whole is written to the ledger in one transaction.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from hashlib import blake2b
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from headrace.drive.exclusion import excluded, exclusion_prints, read_excluded
+from headrace.drive.identity import match, occurrences, settle_duplicates
+from headrace.drive.index import PromptIndex
+from headrace.drive.job import Job, Source
+from headrace.drive.own_ids import decide_identity
+from headrace.drive.pinned import (
+    FilePrint,
+    Identity,
+    Pinned,
+    PinnedSource,
+    file_table,
+    pin_source,
+    refuse_other_requests,
+)
+from headrace.drive.records import RECORD, RECORDS_PER_BLOCK, Keys, Records, as_keys, as_records
+from headrace.drive.recovery import take_up_rows
+from headrace.drive.request import build_request, content_key, own_key
+from headrace.drive.rows import FailedRow
+from headrace.drive.sources import fingerprint, scan
+from headrace.drive.spool import SpoolFile
+from headrace.drive.states import NO_SOURCE, State
+from headrace.drive.store import Store
+from headrace.durable.disk import is_full
+from headrace.errors import InputError, StorageError
+
+Progress = Callable[[int, float], None]
+
+_ROWS_PER_CHUNK = 16_384
+_PROGRESS_SECONDS = 0.2
+_LONGEST_ROW_BYTES = 0xFFFF_FFFF
+_MOST_PROMPTS = 0xFFFF_FFFF
+_NO_OWN_KEY = bytes(16)
+
+
+def build_index(store: Store, job: Job, progress: Progress | None = None) -> PromptIndex:
+    """The job's index, also set as `store.index`.
+
+    Args:
+        progress: told the rows scanned and the fraction done, some times a second; never called when
+            nothing has to be scanned.
+
+    Raises:
+        UsageError: rows already answered were asked in another way than this job asks.
+        InputError: a source cannot be read, or the user's ids clash.
+        StorageError: no room for the index.
+    """
+    before = store.pinned
+    sources = [pin_source(source) for source in job.sources]
+    files = _number_files(job, before)
+    exclude = exclusion_prints(job.exclude)
+    try:
+        if before is not None:
+            refuse_other_requests(before, job, _answered(store, before))
+        unchanged = before is not None and (before.sources, before.files, before.exclude) == (
+            sources,
+            files,
+            exclude,
+        )
+        if before is None or not unchanged:
+            pinned = _scan_all(store, job, sources, files, exclude, progress or (lambda rows, fraction: None))
+        else:
+            pinned = before
+        store.pinned = pinned
+        states, owners, duplicates = store.ledger.load()
+        paths = file_table(pinned.files, store.folder.spool(pinned.spool))
+        index = PromptIndex(store.ledger, job, paths, pinned.identity, states, owners.copy(), duplicates)
+        store.index = index
+        take_up_rows(store, index, pinned.identity)
+        if job.retry_failed:
+            _retry_failed(store, index)
+        store.write_failed()
+    except OSError as error:
+        if not is_full(error):
+            raise
+        raise StorageError(
+            f"no room for the index of {job.out}: {error}; {store.disk.free_bytes(job.out):,} bytes are "
+            "free. Make room, or give another --out"
+        ) from error
+    return index
+
+
+def _number_files(job: Job, before: Pinned | None) -> list[FilePrint]:
+    numbers = {file.path: file.number for file in before.files} if before else {}
+    following = 1 + max(numbers.values(), default=0)
+    files: dict[str, FilePrint] = {}
+    for source in job.sources:
+        for path in source.paths:
+            found = fingerprint(path)
+            if found.path in files:
+                continue
+            number = numbers.get(found.path)
+            if number is None:
+                number, following = following, following + 1
+            files[found.path] = FilePrint(number, found.path, found.size, found.mtime_ns, found.inode)
+    return list(files.values())
+
+
+def _answered(store: Store, before: Pinned) -> dict[str, int]:
+    states, owners, _ = store.ledger.load()
+    done = np.bincount(owners[states == State.DONE], minlength=len(before.sources))
+    return {source.name: int(done[number]) for number, source in enumerate(before.sources)}
+
+
+class _Scanned:
+    """What a scan of all sources found, in scan order.
+
+    Attributes:
+        contents: content keys; owns: keys of the own ids, zero where a row has none.
+        records: one per prompt, on disk.
+        errors: by position, of rows that cannot be read.
+    """
+
+    def __init__(self, contents: Keys, owns: Keys, records: Records, errors: dict[int, FailedRow]) -> None:
+        self.contents = contents
+        self.owns = owns
+        self.records = records
+        self.errors = errors
+        self.unreadable = np.zeros(len(contents), dtype=bool)
+        self.unreadable[list(errors)] = True
+
+    def __len__(self) -> int:
+        return len(self.contents)
+
+
+def _scan_all(
+    store: Store,
+    job: Job,
+    sources: list[PinnedSource],
+    files: list[FilePrint],
+    exclude: list[FilePrint],
+    progress: Progress,
+) -> Pinned:
+    before = store.pinned
+    generation = before.spool + 1 if before is not None else 1
+    spool = SpoolFile(store.disk, store.folder.spool(generation))
+    with ExitStack() as stack:
+        spill = Path(
+            stack.enter_context(tempfile.NamedTemporaryFile(dir=store.folder.prompts, suffix=".tmp")).name
+        )
+        scanned = _scan(store, job, files, spool, spill, progress)
+        spool.finish()
+        paths = file_table(files, spool.path)
+        identity = decide_identity(store, job, before, scanned.owns, scanned.contents, scanned.records, paths)
+        pinned = Pinned(
+            ledger_id=store.ledger_id,
+            identity=identity,
+            api=str(job.api),
+            seed=job.seed if before is None else before.seed,
+            sources=sources,
+            files=files,
+            exclude=exclude,
+            spool=generation,
+        )
+        _merge(store, job, scanned, pinned)
+    if before is not None:
+        store.disk.unlink(store.folder.spool(before.spool))
+    return pinned
+
+
+def _scan(
+    store: Store, job: Job, files: list[FilePrint], spool: SpoolFile, spill: Path, progress: Progress
+) -> _Scanned:
+    numbers = {Path(file.path): file.number for file in files}
+    contents: list[Keys] = [np.zeros((0, 2), dtype=np.uint64)]
+    owns: list[Keys] = [np.zeros((0, 2), dtype=np.uint64)]
+    errors: dict[int, FailedRow] = {}
+    waiting: tuple[list[tuple[int, ...]], list[bytes], list[bytes]] = ([], [], [])
+    count = 0
+    with spill.open("ab") as out:
+
+        def put_chunk() -> None:
+            rows, content, own = waiting
+            contents.append(as_keys(content))
+            owns.append(as_keys(own))
+            as_records(rows, owns[-1], contents[-1]).tofile(out)
+            for column in waiting:
+                column.clear()
+
+        for row, content, own, error in _rows(store, job, files, numbers, spool, progress):
+            if error is not None:
+                errors[count] = error
+            waiting[0].append(row)
+            waiting[1].append(content)
+            waiting[2].append(own)
+            count += 1
+            if len(waiting[0]) == _ROWS_PER_CHUNK:
+                put_chunk()
+        if waiting[0]:
+            put_chunk()
+    if count > _MOST_PROMPTS:
+        raise InputError(
+            f"the job has {count:,} prompts; one job holds at most {_MOST_PROMPTS:,}. "
+            "Split it into several jobs"
+        )
+    records: Records = np.memmap(spill, dtype=RECORD, mode="r") if count else np.zeros(0, dtype=RECORD)
+    return _Scanned(np.concatenate(contents), np.concatenate(owns), records, errors)
+
+
+def _rows(
+    store: Store,
+    job: Job,
+    files: list[FilePrint],
+    numbers: Mapping[Path, int],
+    spool: SpoolFile,
+    progress: Progress,
+) -> Iterator[tuple[tuple[int, ...], bytes, bytes, FailedRow | None]]:
+    """Every prompt: (offset, length, row, file, source, sample), content key, own key, and what is wrong."""
+    sizes = {file.number: file.size for file in files}
+    total = max(1, sum(sizes[numbers[path]] for source in job.sources for path in source.paths))
+    passed, count = 0, 0
+    told = store.clock.monotonic()
+    for number, source in enumerate(job.sources):
+        here, within = None, 0
+        for scanned in scan(source, numbers, spool):
+            at = scanned.locator
+            count += 1
+            if at.file != here:
+                within += sizes.get(here, 0) if here else 0
+                here = at.file
+            if not count & 1023 and store.clock.monotonic() - told >= _PROGRESS_SECONDS:
+                told = store.clock.monotonic()
+                progress(count, min(1.0, (passed + within + (at.offset if at.file else 0)) / total))
+            if at.length > _LONGEST_ROW_BYTES:
+                raise InputError(
+                    f"row {scanned.row:,} of source '{source.name}' has {at.length:,} bytes; "
+                    f"at most {_LONGEST_ROW_BYTES:,} can be read. Take it out"
+                )
+            place = (at.offset, at.length, scanned.row, at.file, number)
+            prompt, error = scanned.prompt, scanned.error
+            for sample in range(source.samples if prompt is not None else 1):
+                if prompt is None:
+                    break
+                try:
+                    request = build_request(prompt, source, job, sample)
+                except InputError as refused:
+                    error = str(refused)
+                    break
+                own = own_key(prompt.own_id, sample) if prompt.own_id is not None else _NO_OWN_KEY
+                yield (*place, sample), content_key(request, sample), own, None
+            if error is not None:
+                key = _unreadable_key(source, scanned.row)
+                yield (*place, 0), key, key, _unreadable(key, source, scanned.row, error)
+        passed += sum(sizes[numbers[path]] for path in source.paths)
+    progress(count, 1.0)
+
+
+def _unreadable_key(source: Source, row: int) -> bytes:
+    return blake2b(f"{source.name}\0{row}".encode(), digest_size=16, person=b"unreadable").digest()
+
+
+def _unreadable(key: bytes, source: Source, row: int, error: str) -> FailedRow:
+    return FailedRow(
+        id=key.hex(),
+        source=source.name,
+        row=row,
+        sample=0,
+        kind="unreadable",
+        reason=error[:2000],
+        status=None,
+        server=None,
+        tries=0,
+        failed_at=time.time(),
+    )
+
+
+def _merge(store: Store, job: Job, scanned: _Scanned, pinned: Pinned) -> None:
+    """Finds known rows again, settles what each prompt's state is, and writes all to the ledger."""
+    old_states, old_owners, _ = store.ledger.load()
+    old = np.concatenate([np.zeros(0, dtype=RECORD), *store.ledger.all_records()])
+    known = len(old)
+    keys = scanned.owns if pinned.identity is Identity.OWN else scanned.contents
+    times = occurrences(keys)
+    seqs = match(old["key"], old["occurrence"], keys, times)
+    new = seqs < 0
+    seqs[new] = known + np.arange(np.count_nonzero(new))
+    total = known + int(np.count_nonzero(new))
+    position = np.full(total, -1, dtype=np.int64)
+    position[seqs] = np.arange(len(scanned))
+    live = position >= 0
+
+    states = np.zeros(total, dtype=np.uint8)
+    states[:known] = old_states
+    contents = np.zeros((total, 2), dtype=np.uint64)
+    contents[:known] = old["content"]
+    kept = live & (states == State.DONE)  # a DONE row keeps the content key that was answered
+    edited = (contents[seqs] != scanned.contents).any(axis=1)
+    changed = np.zeros(total, dtype=bool)
+    changed[seqs] = edited
+    if count := np.count_nonzero(kept & changed):
+        store.notes.append(
+            f"{count:,} prompts that are answered were changed since, under the same ids; their answers "
+            "stay. To ask them anew, give them new ids"
+        )
+    fresh = live & ~kept & ~((states == State.FAILED) & ~changed)
+    contents[seqs] = np.where(kept[seqs, None], contents[seqs], scanned.contents)
+    states[fresh] = State.PENDING
+    states[seqs[scanned.unreadable]] = State.UNREADABLE
+    states[~live & (states != State.DONE)] = State.GONE
+
+    owners = np.full(total, NO_SOURCE, dtype=np.uint16)
+    owners[:known] = _renumbered(old_owners, store.pinned, job)
+    owners[seqs] = scanned.records["source"]
+
+    left_out = read_excluded(job, store.notes)
+    if len(left_out):
+        asked = np.flatnonzero(states == State.PENDING)
+        own = np.zeros((total, 2), dtype=np.uint64)
+        own[seqs] = scanned.owns
+        states[asked[excluded(contents[asked], left_out) | excluded(own[asked], left_out)]] = State.EXCLUDED
+    states, duplicates = settle_duplicates(states, contents)
+
+    def blocks() -> Iterator[tuple[int, bytes]]:
+        for begin in range(0, total, _ROWS_PER_CHUNK):
+            end = min(total, begin + _ROWS_PER_CHUNK)
+            records = np.zeros(end - begin, dtype=RECORD)
+            records[: max(0, known - begin)] = old[begin:end]
+            here = position[begin:end]
+            found = np.flatnonzero(here >= 0)
+            records[found] = scanned.records[here[found]]
+            records["key"][found] = keys[here[found]]
+            records["occurrence"][found] = times[here[found]]
+            records["content"] = contents[begin:end]
+            records["source"] = owners[begin:end]
+            for first in range(0, end - begin, RECORDS_PER_BLOCK):
+                packed = records[first : first + RECORDS_PER_BLOCK].tobytes()
+                was = old[begin + first : begin + first + RECORDS_PER_BLOCK].tobytes()
+                if packed != was:
+                    yield (begin + first) // RECORDS_PER_BLOCK, packed
+
+    store.ledger.replace_index(
+        blocks(),
+        states,
+        owners,
+        duplicates,
+        {"pinned": msgspec.json.encode(pinned)},
+        ((int(seqs[at]), msgspec.json.encode(failed)) for at, failed in scanned.errors.items()),
+    )
+
+
+def _renumbered(
+    owners: np.ndarray[tuple[int], np.dtype[np.uint16]], before: Pinned | None, job: Job
+) -> np.ndarray[tuple[int], np.dtype[np.uint16]]:
+    table = np.full(0x1_0000, NO_SOURCE, dtype=np.uint16)
+    names = {source.name: number for number, source in enumerate(job.sources)}
+    for number, source in enumerate(before.sources if before is not None else ()):
+        table[number] = names.get(source.name, NO_SOURCE)
+    return table[owners]
+
+
+def _retry_failed(store: Store, index: PromptIndex) -> None:
+    """FAILED prompts become pending again; of equal ones that all failed, only the first is asked."""
+    failed = index.states == State.FAILED
+    if not failed.any():
+        return
+    waiting = np.zeros(len(index), dtype=bool)
+    both = failed[index.duplicates[:, 0]] & failed[index.duplicates[:, 1]]
+    waiting[index.duplicates[both, 1]] = True
+    asked = np.flatnonzero(failed & ~waiting)
+    shared = np.flatnonzero(waiting)
+    store.ledger.commit([(State.PENDING, asked), (State.DUPLICATE, shared)])
+    index.states[asked] = State.PENDING
+    index.states[shared] = State.DUPLICATE

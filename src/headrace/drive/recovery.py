@@ -1,0 +1,148 @@
+"""Takes up what a crash left between the files and the ledger: rows that are durable but not noted.
+
+Order of a batch: rows are synced into the open segment, then the ledger notes them. Order of a seal: the
+shard is synced and renamed, the ledger notes it, the open file goes. So a crash leaves at most: rows (or a
+torn line) beyond what the ledger vouches for, a shard it does not know, or a segment whose shard exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from headrace.drive.identity import Numbers, match
+from headrace.drive.index import PromptIndex
+from headrace.drive.pinned import Identity
+from headrace.drive.records import Keys, as_keys
+from headrace.drive.request import key_of_id, own_key
+from headrace.drive.segments import read_tail
+from headrace.drive.shards import read_shard
+from headrace.drive.states import State
+from headrace.drive.store import Store
+
+_OCCURRENCE_DIGITS = 9
+
+
+def take_up_rows(store: Store, index: PromptIndex, identity: Identity) -> None:
+    """Brings ledger and files together; afterwards each open segment ends where the ledger says."""
+    shards = store.folder.shards()
+    known = store.ledger.sealed()
+    for number, path in shards.items():
+        if number not in known:
+            _take_up_shard(store, index, identity, number, path)
+    missing = [number for number in known if number not in shards]
+    if missing:
+        store.notes.append(
+            f"{len(missing):,} of {len(known):,} finished shards are no longer in {store.folder.completions} "
+            "(moved?); their rows count as answered"
+        )
+    vouched = dict(store.ledger.segment_lengths)
+    for number, path in store.folder.segments().items():
+        if number in shards:
+            store.disk.unlink(path)
+            continue
+        _take_up_segment(store, index, identity, number, path, vouched.pop(number, 0))
+    for number, length in vouched.items():
+        if length and number not in shards:
+            _ask_again(store, index, number, set())
+
+
+def _take_up_shard(store: Store, index: PromptIndex, identity: Identity, number: int, path: Path) -> None:
+    ids: list[tuple[str, int]] = []
+    for columns in read_shard(path, ("id", "sample")):
+        ids += zip(columns["id"], columns["sample"], strict=True)
+    found = find_seqs(store, identity, ids)
+    _note_done(store, index, found)
+    store.ledger.seal(number, len(ids))
+
+
+def _take_up_segment(
+    store: Store, index: PromptIndex, identity: Identity, number: int, path: Path, vouched: int
+) -> None:
+    size = path.stat().st_size
+    begin = vouched if size >= vouched else 0
+    tail = read_tail(path, begin)
+    if size == begin == tail.good_length:
+        return
+    file = store.disk.append_open(path)
+    if tail.good_length < size:
+        file.truncate(tail.good_length)
+    file.fsync()
+    file.close()
+    store.disk.fsync_folder(path.parent)
+    found = find_seqs(store, identity, [(row.id, row.sample) for row in tail.rows])
+    _note_done(store, index, found, number, tail.good_length)
+    if size < vouched:
+        _ask_again(store, index, number, {int(seq) for seq in found})
+
+
+def _note_done(
+    store: Store, index: PromptIndex, seqs: Numbers, segment: int | None = None, length: int | None = None
+) -> None:
+    seqs = seqs[seqs >= 0]
+    store.ledger.commit([(State.DONE, seqs)], segment=segment, length=length)
+    index.states[seqs] = State.DONE
+
+
+def _ask_again(store: Store, index: PromptIndex, segment: int, there: set[int]) -> None:
+    """Rows that the ledger noted in a segment which the disk lost: to be asked again."""
+    lost = [int(seq) for seq in store.ledger.seqs_in_segment(segment) if int(seq) not in there]
+    lost = [seq for seq in lost if index.states[seq] == State.DONE]
+    store.ledger.commit([(State.PENDING, lost)], segment=segment, length=0)
+    index.states[lost] = State.PENDING
+    if lost:
+        store.notes.append(
+            f"the disk lost {len(lost):,} rows of {store.folder.segment(segment)} that were synced; they are "
+            "asked again. See whether the disk keeps its promises (write cache, network mount)"
+        )
+
+
+def find_seqs(store: Store, identity: Identity, ids: Sequence[tuple[str, int]]) -> Numbers:
+    """For each (id, sample) the seq of its prompt, or -1 when the job has none of that id."""
+    found = np.full(len(ids), -1, dtype=np.int64)
+    readings = [keys_of_id(text, sample, identity) for text, sample in ids]
+    for turn in range(2):
+        open_ones = [at for at, keys in enumerate(readings) if found[at] < 0 and len(keys) > turn]
+        if open_ones:
+            keys = as_keys([readings[at][turn][0] for at in open_ones])
+            times = np.array([readings[at][turn][1] for at in open_ones], dtype=np.uint32)
+            found[open_ones] = _look_up(store, keys, times)
+    return found
+
+
+def keys_of_id(text: str, sample: int, identity: Identity) -> list[tuple[bytes, int]]:
+    """What an id may stand for, the likelier first: (key, occurrence).
+
+    An own id that ends in `-2` may be just that, or the third row with the id before it.
+    """
+    base = text.removesuffix(f"#{sample}") if sample else text
+    head, occurrence = _split(base)
+    if identity is Identity.HASH:
+        key = key_of_id(text)
+        return [(key, occurrence)] if key is not None else []
+    own = [(own_key(base, sample), 0)]
+    return [*own, (own_key(head, sample), occurrence)] if occurrence else own
+
+
+def _split(base: str) -> tuple[str, int]:
+    """The id without its occurrence, and the occurrence."""
+    head, dash, tail = base.rpartition("-")
+    if dash and tail.isascii() and tail.isdigit() and len(tail) <= _OCCURRENCE_DIGITS and tail[0] != "0":
+        return head, int(tail)
+    return base, 0
+
+
+def _look_up(store: Store, keys: Keys, times: npt.NDArray[np.uint32]) -> Numbers:
+    # files put together by hand may hold a row twice: each is looked for once
+    both, inverse = np.unique(np.column_stack([keys, times.astype(np.uint64)]), axis=0, return_inverse=True)
+    seqs = np.full(len(both), -1, dtype=np.int64)
+    begin = 0
+    for records in store.ledger.all_records():
+        here = match(records["key"], records["occurrence"], both[:, :2], both[:, 2].astype(np.uint32))
+        seqs = np.where(here >= 0, here + begin, seqs)
+        begin += len(records)
+    found: Numbers = seqs[inverse.reshape(-1)]
+    return found

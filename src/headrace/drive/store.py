@@ -1,0 +1,270 @@
+"""A job folder, opened: the lock on it, its ledger, and what is told about its state.
+
+Opening makes the folder, takes the lock, finds or remakes the ledger and clears what a crash left behind.
+`headrace.drive.indexing.build_index` then adds the index, and takes up rows that the ledger lacks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+import sqlite3
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from headrace.clock import Clock, SystemClock
+from headrace.drive.folder import JobFolder
+from headrace.drive.index import PromptIndex
+from headrace.drive.job import Job
+from headrace.drive.ledger import Ledger, LedgerDamaged
+from headrace.drive.pinned import Pinned, refuse_other_model
+from headrace.drive.rows import FailedRow
+from headrace.drive.states import State
+from headrace.durable.disk import Disk, RealDisk, is_full
+from headrace.durable.filesystem import filesystem_of, is_network
+from headrace.durable.lock import FolderLock
+from headrace.errors import StorageError, UsageError
+
+
+class LedgerAt(msgspec.Struct, frozen=True):
+    """Contents of OUT/ledger-at: which ledger is this job's, where it does not lie in OUT."""
+
+    path: str
+    host: str
+    ledger_id: str
+
+
+class Store:
+    """An open job folder.
+
+    Attributes:
+        notes: sentences for the user about what was found on opening.
+        pinned: what the last scan saw; None before the first.
+        index: set by `build_index`.
+        is_rebuild: the ledger is missing although there are rows; `build_index` takes them up again.
+    """
+
+    def __init__(
+        self, job: Job, disk: Disk, clock: Clock, lock: FolderLock, folder: JobFolder, network: str | None
+    ) -> None:
+        self.job = job
+        self.disk = disk
+        self.clock = clock
+        self.folder = folder
+        self.notes: list[str] = []
+        self.index: PromptIndex | None = None
+        self._lock = lock
+        self._clear_leftovers()
+        path = self._ledger_path(network)
+        self.is_rebuild = False
+        self.ledger = self._open_ledger(path)
+        pinned = self.ledger.read_meta("pinned")
+        self.pinned = msgspec.json.decode(pinned, type=Pinned) if pinned else None
+        self.ledger_id = self._identify(path)
+        if self.pinned is None and (folder.shards() or folder.segments()):
+            self.is_rebuild = True
+            self.notes.append(
+                f"the ledger of {folder.out} is missing; it is remade from {len(folder.shards())} shards and "
+                f"{len(folder.segments())} open files. Nothing that they hold is asked again"
+            )
+
+    @classmethod
+    def open(
+        cls,
+        job: Job,
+        *,
+        disk: Disk | None = None,
+        clock: Clock | None = None,
+        filesystem: Callable[[Path], str] = filesystem_of,
+    ) -> Store:
+        """Opens the job's folder, made if missing.
+
+        Raises:
+            BusyError: another process holds the folder.
+            StorageError: the disk refuses, or is full.
+            UsageError: the job has a ledger elsewhere than `job.ledger` says.
+        """
+        disk = disk if disk is not None else RealDisk()
+        clock = clock if clock is not None else SystemClock()
+        folder = JobFolder(job.out)
+        lock = None
+        try:
+            for path in folder.folders():
+                disk.make_folder(path)
+            lock = FolderLock(folder.lock, clock)
+            kind = filesystem(job.out)
+            return cls(job, disk, clock, lock, folder, kind if is_network(kind) else None)
+        except (OSError, sqlite3.OperationalError) as error:
+            if lock is not None:
+                lock.release()
+            raise StorageError(_refused(job.out, error, disk)) from error
+        except BaseException:
+            if lock is not None:
+                lock.release()
+            raise
+
+    def _clear_leftovers(self) -> None:
+        for parent in self.folder.folders():
+            for path in parent.glob("*.tmp"):
+                self.disk.unlink(path)
+
+    def _ledger_path(self, network: str | None) -> Path:
+        told = self._told()
+        asked = self.job.ledger
+        if asked is not None:
+            asked = Path(os.path.abspath(asked))
+            other = Path(told.path) if told else self.folder.ledger
+            if asked != other and other.exists():
+                raise UsageError(
+                    f"--ledger says {asked}, but the ledger of {self.folder.out} lies at {other}: "
+                    "leave --ledger out, or move the file there while no run is going on"
+                )
+            return asked
+        if told is not None:
+            return Path(told.path)
+        if self.folder.ledger.exists():
+            if network is not None:
+                self.notes.append(
+                    f"the ledger {self.folder.ledger} lies on {network}, a network file system, on which "
+                    "SQLite is not safe: run from one host only"
+                )
+            return self.folder.ledger
+        if network is not None:
+            path = _state_folder() / _name_of(self.folder.out) / "ledger.db"
+            self.notes.append(
+                f"{self.folder.out} lies on {network}, a network file system, on which SQLite is not safe: "
+                f"the ledger is kept at {path} (--ledger says otherwise)"
+            )
+            return path
+        return self.folder.ledger
+
+    def _told(self) -> LedgerAt | None:
+        try:
+            return msgspec.json.decode(self.folder.ledger_at.read_bytes(), type=LedgerAt)
+        except FileNotFoundError:
+            return None
+        except msgspec.DecodeError as error:
+            raise StorageError(
+                f"{self.folder.ledger_at} does not say where the ledger lies: {error}. Delete it: the ledger "
+                "is then remade from the shards"
+            ) from error
+
+    def _open_ledger(self, path: Path) -> Ledger:
+        self.disk.make_folder(path.parent)
+        try:
+            return Ledger(path, self.disk)
+        except LedgerDamaged as damage:
+            aside = self._set_aside(path, "damaged")
+            self.notes.append(f"{damage}. It was moved to {aside}, and a new one is made from the shards")
+            return Ledger(path, self.disk)
+
+    def _set_aside(self, path: Path, why: str) -> Path:
+        number = 1
+        while (aside := path.with_name(f"{path.name}.{why}-{number}")).exists():
+            number += 1
+        self.disk.replace(path, aside)
+        for suffix in ("-wal", "-shm"):
+            beside = path.with_name(path.name + suffix)
+            if beside.exists():
+                self.disk.replace(beside, aside.with_name(aside.name + suffix))
+        self.disk.fsync_folder(path.parent)
+        return aside
+
+    def _identify(self, path: Path) -> str:
+        """The ledger's own id; a ledger that another host has left behind is set aside."""
+        told = self._told()
+        found = self.ledger.read_meta("ledger_id")
+        known = found.decode() if found else None
+        if told is not None and known is not None and told.ledger_id != known:
+            self.ledger.close()
+            aside = self._set_aside(path, "stale")
+            self.notes.append(
+                f"the ledger {path} is older than the one that {told.host} made for {self.folder.out}; it "
+                f"was moved to {aside}"
+            )
+            self.ledger = self._open_ledger(path)
+            self.pinned = None
+            known = None
+        if known is None:
+            known = uuid.uuid4().hex
+            self.ledger.write_meta("ledger_id", known.encode())
+        if path != self.folder.ledger and (
+            told is None or told.ledger_id != known or Path(told.path) != path
+        ):
+            at = LedgerAt(str(path), socket.gethostname(), known)
+            self.disk.write_atomic(self.folder.ledger_at, msgspec.json.encode(at) + b"\n")
+        return known
+
+    def pin_model(self, model: str) -> None:
+        """Notes which model answers this job. Raises UsageError when another one has answered rows of it."""
+        pinned = self.ledger.read_meta("model")
+        if pinned is not None:
+            answered = self.index.count(State.DONE) if self.index is not None else 0
+            refuse_other_model(pinned.decode(), model, answered, self.folder.out)
+        if pinned is None or pinned.decode() != model:
+            self.ledger.write_meta("model", model.encode())
+
+    def write_failed(self) -> None:
+        """Rewrites failed/failed.jsonl from the ledger; removes it when nothing failed."""
+        if self.index is None:
+            return
+        path = self.folder.failed_rows
+        beside = path.with_name(path.name + ".tmp")
+        file = None
+        for failed in self.ledger.failures(self.index.states):
+            if file is None:
+                file = self.disk.append_open(beside, fresh=True)
+            file.write(failed + b"\n")
+        if file is None:
+            self.disk.unlink(path)
+            return
+        file.fsync()
+        file.close()
+        self.disk.replace(beside, path)
+        self.disk.fsync_folder(path.parent)
+
+    def failure_counts(self) -> dict[str, int]:
+        """Rows in failed/ by kind."""
+        counts: dict[str, int] = {}
+        if self.index is not None:
+            for failed in self.ledger.failures(self.index.states):
+                kind = msgspec.json.decode(failed, type=FailedRow).kind
+                counts[kind] = counts.get(kind, 0) + 1
+        return counts
+
+    def close(self) -> None:
+        """Closes the ledger and gives the folder back."""
+        if self.index is not None:
+            self.index.close()
+        self.ledger.close()
+        self._lock.release()
+
+    def check(self) -> None:
+        """Raises AssertionError when ledger, index and files contradict each other."""
+        self.ledger.check()
+        sealed = set(self.ledger.sealed())
+        assert not sealed & set(self.folder.segments()), "a sealed segment is still open"
+        if self.index is not None:
+            self.index.check()
+
+
+def _state_folder() -> Path:
+    base = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    return Path(base) / "headrace"
+
+
+def _name_of(out: Path) -> str:
+    return hashlib.blake2b(os.fsencode(os.path.realpath(out)), digest_size=16).hexdigest()
+
+
+def _refused(out: Path, error: OSError | sqlite3.OperationalError, disk: Disk) -> str:
+    if is_full(error):
+        return (
+            f"no room to begin in {out} ({error}); {disk.free_bytes(out):,} bytes are free. Make room, or "
+            "give another --out"
+        )
+    return f"{out} cannot be used: {error}. Give another --out, or mend its permissions"

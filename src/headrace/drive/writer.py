@@ -1,0 +1,204 @@
+"""Takes answers from the driver and makes them durable: a thread that writes in batches.
+
+A batch is at most 256 rows, or what came within 200 ms. A full disk holds the batch back, and the thread
+tries again each second until there is room.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from headrace.drive.batches import BatchWriter, Item
+from headrace.drive.job import Job
+from headrace.drive.rows import FailedRow, Row
+from headrace.drive.shards import SEGMENT_BYTES, SEGMENT_ROWS
+from headrace.drive.store import Store
+from headrace.durable.disk import is_full
+from headrace.errors import StorageError
+
+BATCH_ROWS = 256
+BATCH_SECONDS = 0.2
+RETRY_SECONDS = 1.0
+FAILED_VIEW_SECONDS = 30.0
+
+OnDurable = Callable[[list[int], list[int]], None]
+OnTrouble = Callable[[str | None], None]
+T = TypeVar("T")
+
+
+class RowWriter:
+    """Takes rows and failures from any thread and makes them durable on its own.
+
+    `on_durable(done, failed)` and `on_trouble(message or None)` are called on the writer's thread.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        job: Job,
+        on_durable: OnDurable,
+        on_trouble: OnTrouble,
+        *,
+        segment_bytes: int = SEGMENT_BYTES,
+        segment_rows: int = SEGMENT_ROWS,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._store = store
+        self._pause = pause
+        self._batches = BatchWriter(store, job, segment_bytes=segment_bytes, segment_rows=segment_rows)
+        self._on_durable = on_durable
+        self._on_trouble = on_trouble
+        self._queue: deque[Item] = deque()
+        self._wake = threading.Event()
+        self._closing = False
+        self._seal_at_close = False
+        self._give_up_at = float("inf")
+        self._in_trouble = False
+        self._writing = 0
+        self._failures_changed = False
+        self._failed_view_at = store.clock.monotonic()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="headrace-writer", daemon=True)
+        self._thread.start()
+
+    def submit_row(self, seq: int, row: Row) -> None:
+        """Takes an answered row; never waits. Raises StorageError once the writer has given up."""
+        self._submit((seq, row))
+
+    def submit_failure(self, seq: int, failed: FailedRow) -> None:
+        """Takes a prompt that was given up; never waits. Raises StorageError once the writer has given up."""
+        self._submit((seq, failed))
+
+    def _submit(self, item: Item) -> None:
+        if self._error is not None:
+            raise self._as_storage_error() from self._error
+        self._queue.append(item)
+        waiting = len(self._queue)
+        if waiting == 1 or waiting == BATCH_ROWS:
+            self._wake.set()
+
+    def backlog(self) -> int:
+        """Rows and failures taken in and not yet durable."""
+        return len(self._queue) + self._writing
+
+    def close(self, seal: bool, *, patience_seconds: float = 10.0) -> None:
+        """Writes all that was taken in, makes a shard of the open segment if asked, and ends the thread.
+
+        Args:
+            seal: make a shard of the open segment; on a full disk it stays an open file, which is as durable.
+            patience_seconds: how long a full disk is waited for.
+
+        Raises:
+            StorageError: some rows could not be written; they are asked again by the next run.
+        """
+        self._seal_at_close = seal
+        self._give_up_at = self._store.clock.monotonic() + patience_seconds
+        self._closing = True
+        self._wake.set()
+        self._thread.join()
+        if self._error is not None:
+            raise self._as_storage_error() from self._error
+
+    def _as_storage_error(self) -> StorageError:
+        if isinstance(self._error, StorageError):
+            return self._error
+        return StorageError(
+            f"rows can no longer be written to {self._store.folder.out}: {self._error}; {self.backlog():,} "
+            "answers were not yet durable and are asked again by the next run. Mend the disk, then run again"
+        )
+
+    # on the writer's thread
+
+    def _run(self) -> None:
+        try:
+            for items in self._batches.stored_answers():
+                self._write(items)
+            while self._step():
+                pass
+            if self._seal_at_close:
+                self._try(self._batches.seal)
+            self._try(self._batches.put_snapshot)
+            self._try(self._store.write_failed)
+        except (OSError, sqlite3.Error, StorageError) as error:
+            self._error = error
+            self._on_trouble(str(self._as_storage_error()))
+        except BaseException as error:
+            self._error = error
+            self._on_trouble(f"the writer stopped on a fault in headrace: {error!r}")
+            raise
+        finally:
+            self._batches.close()
+
+    def _step(self) -> bool:
+        """Waits for a batch and writes it; False when closing and nothing is left."""
+        if not self._queue:
+            if self._closing:
+                return False
+            self._wake.wait(FAILED_VIEW_SECONDS if self._failures_changed else None)
+            self._wake.clear()
+        if 0 < len(self._queue) < BATCH_ROWS and not self._closing:
+            self._wake.wait(BATCH_SECONDS)
+            self._wake.clear()
+        if self._queue:
+            self._write([self._queue.popleft() for _ in range(min(len(self._queue), BATCH_ROWS))])
+        self._maintain()
+        return True
+
+    def _write(self, items: Sequence[Item]) -> None:
+        self._writing = len(items)
+        done, failed = self._insist(lambda: self._batches.write(items))
+        self._writing = 0
+        self._failures_changed |= bool(failed)
+        self._on_durable(done, failed)
+
+    def _maintain(self) -> None:
+        if self._batches.seal_is_due():
+            self._insist(self._batches.seal)
+        if self._store.ledger.snapshot_is_due():
+            self._insist(self._batches.put_snapshot)
+        now = self._store.clock.monotonic()
+        if self._failures_changed and now - self._failed_view_at >= FAILED_VIEW_SECONDS:
+            self._failed_view_at = now
+            self._failures_changed = False
+            self._try(self._store.write_failed)
+
+    def _insist(self, action: Callable[[], T]) -> T:
+        """The action's result, however long the disk is full."""
+        while True:
+            try:
+                result = action()
+            except (OSError, sqlite3.OperationalError) as error:
+                if not is_full(error):
+                    raise
+                if self._closing and self._store.clock.monotonic() >= self._give_up_at:
+                    raise
+                self._in_trouble = True
+                self._on_trouble(self._disk_full(error))
+                self._pause(RETRY_SECONDS)
+            else:
+                if self._in_trouble:
+                    self._in_trouble = False
+                    self._on_trouble(None)
+                return result
+
+    def _try(self, action: Callable[[], None]) -> None:
+        """Does what can as well be done later; a full disk is no reason to wait for it."""
+        try:
+            action()
+        except (OSError, sqlite3.OperationalError) as error:
+            if not is_full(error):
+                raise
+            self._on_trouble(self._disk_full(error))
+
+    def _disk_full(self, error: OSError | sqlite3.OperationalError) -> str:
+        path = self._store.ledger.path if isinstance(error, sqlite3.Error) else self._store.folder.out
+        free = self._store.disk.free_bytes(path)
+        return (
+            f"disk full: {path} takes no more ({error}); {free:,} bytes are free there. Nothing is lost: "
+            f"{self.backlog():,} answers wait. Make room, and the job goes on by itself"
+        )
