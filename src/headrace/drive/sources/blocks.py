@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +11,10 @@ from headrace.drive.sources.file_rows import DamagedFile
 from headrace.errors import InputError
 
 BLOCK_BYTES = 1 << 20
+PACKED_BYTES = 1 << 17  # read at a time of compressed files: at most so much is lost before a break
 COMPRESSIONS = (".gz", ".zst")
+
+_GZIP = 16 + zlib.MAX_WBITS
 
 
 def read_blocks(path: Path, compression: str | None) -> Iterator[bytes]:
@@ -39,28 +41,57 @@ def read_blocks(path: Path, compression: str | None) -> Iterator[bytes]:
 
 
 def _blocks_of(file: IO[bytes], path: Path, compression: str | None) -> Iterator[bytes]:
-    stream: Any = file
+    done_bytes = 0
+    try:
+        for block in _unpacked(file, path, compression):
+            done_bytes += len(block)
+            yield block
+    except (EOFError, zlib.error) as error:
+        raise _damaged(path, done_bytes, error) from error
+    except OSError as error:
+        if error.errno is None:  # pyarrow says broken data as a bare OSError
+            raise _damaged(path, done_bytes, error) from error
+        raise InputError(
+            f"{path} cannot be read past byte {done_bytes:,}: {error.strerror}. Check the disk"
+        ) from error
+
+
+def _unpacked(file: IO[bytes], path: Path, compression: str | None) -> Iterator[bytes]:
     if compression == ".gz":
-        stream = gzip.GzipFile(fileobj=file, mode="rb")
-    elif compression == ".zst":
+        yield from _gunzipped(file)
+        return
+    stream: Any = file
+    if compression == ".zst":
         arrow = import_pyarrow(path)
         stream = arrow.CompressedInputStream(arrow.PythonFile(file, mode="r"), "zstd")
-    done_bytes = 0
-    while True:
-        try:
-            block: bytes = stream.read(BLOCK_BYTES)
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise _damaged(path, done_bytes, error) from error
-        except OSError as error:
-            if compression == ".zst" and error.errno is None:  # pyarrow says broken data as a bare OSError
-                raise _damaged(path, done_bytes, error) from error
-            raise InputError(
-                f"{path} cannot be read past byte {done_bytes:,}: {error.strerror or error}. Check the disk"
-            ) from error
-        if not block:
-            return
-        done_bytes += len(block)
+    size = BLOCK_BYTES if compression is None else PACKED_BYTES
+    while block := stream.read(size):
         yield block
+
+
+def _gunzipped(file: IO[bytes]) -> Iterator[bytes]:
+    """As gzip.GzipFile, but gives all there is before the place where the data break off."""
+    unpack = zlib.decompressobj(_GZIP)
+    packed = b""
+    begun = False
+    while True:
+        if not packed:
+            packed = file.read(PACKED_BYTES)
+            if not packed:
+                if begun:
+                    raise EOFError("the end of the compressed data is missing")
+                return
+        if not begun:
+            packed = packed.lstrip(b"\0")  # padding between members
+            begun = bool(packed)
+            continue
+        while block := unpack.decompress(packed, BLOCK_BYTES):
+            packed = unpack.unconsumed_tail
+            yield block
+        packed = b""
+        if unpack.eof:
+            packed, begun = unpack.unused_data, False
+            unpack = zlib.decompressobj(_GZIP)
 
 
 def _damaged(path: Path, done_bytes: int, error: BaseException) -> DamagedFile:

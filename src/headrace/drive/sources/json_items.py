@@ -91,6 +91,10 @@ def _array_rows(buffer: _Buffer, place: int) -> Iterator[FileRow]:
             buffer.drop(start)
             start = 0
             if not buffer.grow():
+                item = buffer.data.strip(_SPACE)
+                if depth == 0 and item.endswith(b"}"):
+                    yield _row(item, place)
+                    place += 1
                 raise _cut_off(buffer, place)
             continue
         position = token.end()
