@@ -141,7 +141,7 @@ def export(
         without: flags whose rows are left out.
         force: replace the file if it is there.
     """
-    from headrace.drive.reader import export as export_rows
+    from headrace.drive.export import export as export_rows
 
     suffix = {"conversations": "conversations.jsonl"}.get(to, to)
     path = Path(file) if file is not None else Path(out) / f"export.{suffix}"

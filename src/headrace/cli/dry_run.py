@@ -7,18 +7,19 @@ import itertools
 import json
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.errors import HeadraceError
+from headrace.report.figures import several
 
 if TYPE_CHECKING:
     from headrace.drive.fleet_view import FirstLook
     from headrace.drive.job import Job, Source
     from headrace.drive.job_file import ResolvedJob
+    from headrace.drive.prompts import Request
 
 PEEKED_ROWS = 1000
 SHOWN_ERRORS = 3
-SHOWN_TEXT = 400  # characters of a long text in the printed request
 
 
 def show_dry_run(resolved: ResolvedJob) -> int:
@@ -31,7 +32,9 @@ def show_dry_run(resolved: ResolvedJob) -> int:
     for problem in problems:
         sys.stdout.write(f"Problem: {problem}\n")
     sys.stdout.write(
-        f"{len(problems)} problems; nothing was sent.\n" if problems else "No problems; nothing was sent.\n"
+        several(len(problems), "problem") + "; nothing was sent.\n"
+        if problems
+        else "No problems; nothing was sent.\n"
     )
     return 2 if problems else 0
 
@@ -43,7 +46,7 @@ def _job_lines(resolved: ResolvedJob) -> Iterator[str]:
     new = "goes on with what is there" if (job.out / "job.json").exists() else "new"
     yield f"Output: {job.out} ({new}), {job.output_format.value} shards"
     per_server = "auto" if job.in_flight is None else str(job.in_flight)
-    yield f"In flight: {per_server} per server, {len(job.servers)} servers"
+    yield f"In flight: {per_server} per server, {several(len(job.servers), 'server')}"
     for path in job.exclude:
         yield f"Exclude: prompts answered in {path}"
     yield ""
@@ -67,7 +70,7 @@ def _one_source(job: Job, source: Source, problems: list[str]) -> Iterator[str]:
     numbers = {path: at + 1 for at, path in enumerate(files)}
     looked = readable = 0
     errors: list[str] = []
-    first: dict[str, Any] | None = None
+    first: Request | None = None
     ids: set[str] = set()
     for row in itertools.islice(scan(source, numbers, NoSpool(), shape=shape), PEEKED_ROWS):
         looked += 1
@@ -78,23 +81,23 @@ def _one_source(job: Job, source: Source, problems: list[str]) -> Iterator[str]:
         if row.prompt.own_id is not None:
             ids.add(row.prompt.own_id)
         if first is None:
-            request = build_request(row.prompt, source, job, 0)
-            first = {"POST": request.path, "body": {**_model_part(job), **request.body}}
+            first = build_request(row.prompt, source, job, 0)
     size_bytes = sum(path.stat().st_size for path in files)
-    yield f"Source {source.name}: {len(files)} files, {size_bytes:,} bytes; first {files[0]}"
+    amount = f"{several(len(files), 'file')}, {several(size_bytes, 'byte')}"
+    yield f"Source {source.name}: {amount}; first {files[0]}"
     more = " (there are more)" if looked == PEEKED_ROWS else " (all of it)"
     yield f"  rows looked at: {looked:,}{more}, readable {readable:,}, unreadable {len(errors):,}"
     if source.limit is not None or source.samples != 1:
-        yield f"  count: {source.limit if source.limit is not None else 'all'}; samples per row: {source.samples}"
+        count = "all" if source.limit is None else f"{source.limit:,}"
+        yield f"  count: {count}; samples per row: {source.samples}"
     yield f"  shape: {shape.describe()}"
     yield f"  identity: {_identity(len(ids), readable)}"
     for error in errors[:SHOWN_ERRORS]:
         yield f"  unreadable: {error}"
     if first is not None:
-        yield "  first request (long texts cut here only):"
-        yield from (
-            "    " + line for line in json.dumps(_cut(first), indent=2, ensure_ascii=False).splitlines()
-        )
+        yield f"  first request: POST {first.path}"
+        body = {**({"model": job.model} if job.model else {}), **first.body}
+        yield from ("    " + line for line in json.dumps(body, indent=2, ensure_ascii=False).splitlines())
 
 
 def _identity(ids: int, readable: int) -> str:
@@ -103,21 +106,6 @@ def _identity(ids: int, readable: int) -> str:
     if ids == readable:
         return f"your own ids, unique in the {ids:,} rows looked at"
     return f"your own id column has only {ids:,} different values in {readable:,} rows"
-
-
-def _model_part(job: Job) -> dict[str, str]:
-    return {"model": job.model} if job.model else {}
-
-
-def _cut(value: Any) -> Any:
-    """The value with long texts cut, for the eye."""
-    if isinstance(value, str) and len(value) > SHOWN_TEXT:
-        return value[:SHOWN_TEXT] + f"… ({len(value):,} characters)"
-    if isinstance(value, dict):
-        return {name: _cut(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_cut(item) for item in value]
-    return value
 
 
 def _server_lines(job: Job, problems: list[str]) -> Iterator[str]:

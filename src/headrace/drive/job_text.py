@@ -62,6 +62,11 @@ class PlacedText:
                 return found
         return None
 
+    def at(self, key: Key, text: str, *, name: bool = False) -> str:
+        """The problem `text` with its place before it: that of the value, or of its name."""
+        place = (self.names.get(key) if name else None) or self.place(key)
+        return f"{place.label}: {text}" if place else text
+
 
 class _TooDeep(Exception):
     """The nesting limit was passed; holds the mark."""

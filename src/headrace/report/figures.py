@@ -12,6 +12,11 @@ def count(value: int | None) -> str:
     return UNKNOWN if value is None else f"{value:,}"
 
 
+def several(number: int, noun: str) -> str:
+    """`1 server`, `1,200 servers`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def rate(value: float | None) -> str:
     """A rate with three significant digits, whole from 100 on: `0.43`, `12.1`, `5,040`."""
     if value is None:

@@ -207,7 +207,8 @@ class MetricsServer:
             self._server, self._thread = start_http_server(port, host, registry)
         except OSError as error:
             raise UsageError(
-                f"metrics cannot listen on {host}:{port}: {error.strerror or error}. Choose another --metrics-port."
+                f"metrics cannot listen on {host}:{port}: {error.strerror or error}. "
+                "Choose another --metrics-port."
             ) from None
         self.port: int = self._server.server_port
 

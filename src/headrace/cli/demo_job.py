@@ -1,0 +1,191 @@
+"""What `headrace demo` does: emulated servers in a child process, prompts, a job file, and the usual run."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from headrace.cli.demo_prompts import write_prompts
+from headrace.errors import UnreachableError
+
+START_SECONDS = 60.0
+STOP_SECONDS = 5.0
+# What goes wrong in the demo's fleet: 2 % of requests are turned away, 1 % are cut off in the middle, and one
+# server dies after 150 answers and is back 6 s later.
+FAULTS = ("--error-503", "2", "--drop-middle", "1")
+CRASH = ("--crash-after", "{replica}=150", "--back-after-seconds", "{replica}=6")
+MEAN_OUTPUT_TOKENS = 220
+
+_JOB = """\
+# Written by `headrace demo`. The servers are emulated and gone when the demo ends.
+out: data
+servers: [{servers}]
+in_flight: auto
+sampling: {{max_tokens: 700, temperature: 0.7}}
+thinking: true
+sources:
+  - prompts: prompts/shop.jsonl        # the question is recognised in the column `question`, the ids in `id`
+    name: shop
+  - prompts: prompts/trips.csv
+    name: trips
+    sampling: {{max_tokens: 300}}
+    thinking: false
+  - prompts: prompts/teacher.jsonl     # chats: `messages`
+    name: teacher
+flags_policy: {{truncated: keep, empty: retry_once}}
+"""
+
+
+def run_demo(*, rows: int, out: Path, speed: float, replicas: int) -> int:
+    """The exit code of a whole job on emulated servers; no process outlives it.
+
+    Raises:
+        HeadraceError: as `headrace run`.
+    """
+    from headrace.cli.running import run_and_show
+    from headrace.drive.job_file import load_job
+
+    write_prompts(out / "prompts", rows)
+    _say(
+        f"{rows:,} prompts from three sources, {replicas} emulated servers. Some requests are turned away or "
+        "cut off, and one server dies and comes back: watch nothing get lost. Ctrl-C stops; the same command "
+        "goes on."
+    )
+    with emulated_servers(replicas, speed) as urls:
+        job_file = out / "job.yaml"
+        job_file.write_text(_JOB.format(servers=", ".join(urls)), encoding="utf-8")
+        again = f"headrace demo --rows {rows} --out {out}"
+        code = run_and_show(load_job(job_file).job, progress="auto", again=again)
+    if code == 0:
+        _show_rows(out / "data")
+        _say_next(out)
+    return code
+
+
+@contextmanager
+def emulated_servers(replicas: int, speed: float) -> Iterator[list[str]]:
+    """URLs of a fleet in a child process, which ends with the block, or with this process however it ends."""
+    crash = [word.format(replica=replicas - 2) for word in CRASH] if replicas >= 3 else []
+    command = [sys.executable, "-m", "headrace", "emulate", "--replicas", str(replicas), "--base-port", "0"]
+    command += ["--speed", str(speed), "--mean-output-tokens", str(MEAN_OUTPUT_TOKENS)]
+    command += ["--reasoning-parser", "demo", *FAULTS, *crash]
+    child = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # Ctrl-C is for the job: it drains, and needs its servers for that
+        preexec_fn=_die_with_parent,
+    )
+    try:
+        yield _first_lines(child, replicas)
+    finally:
+        child.terminate()
+        try:
+            child.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+        for stream in (child.stdout, child.stderr):
+            if stream is not None:
+                stream.close()
+
+
+def _die_with_parent() -> None:
+    """In the child, before it begins: ask the kernel to end it when this process is gone (Linux)."""
+    if _LIBC is not None:
+        _LIBC.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+_LIBC: Any = ctypes.CDLL(None) if sys.platform == "linux" else None
+
+
+def _first_lines(child: subprocess.Popen[str], count: int) -> list[str]:
+    """The URLs that the child prints once all its ports are open.
+
+    Raises:
+        UnreachableError: it ended, or said nothing within START_SECONDS.
+    """
+    assert child.stdout is not None
+    assert child.stderr is not None
+    deadline = time.monotonic() + START_SECONDS
+    urls: list[str] = []
+    with selectors.DefaultSelector() as selector:
+        selector.register(child.stdout, selectors.EVENT_READ)
+        while len(urls) < count:
+            if child.poll() is None and not selector.select(deadline - time.monotonic()):
+                raise UnreachableError(
+                    f"the emulated servers did not start within {START_SECONDS:g} s. Try again."
+                )
+            lines = _available(child.stdout)
+            if not lines and child.poll() is not None:
+                raise UnreachableError(f"the emulated servers did not start: {child.stderr.read().strip()}")
+            urls += lines
+    return urls[:count]
+
+
+def _available(stream: IO[str]) -> list[str]:
+    """The lines that can be read now (the child writes them all at once)."""
+    return os.read(stream.fileno(), 1 << 16).decode().split()
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(textwrap.fill(text, 80) + "\n\n")
+    sys.stdout.flush()
+
+
+def _show_rows(data: Path) -> None:
+    """Prints one row of each source."""
+    from headrace.drive.reader import read_rows
+    from headrace.report.figures import duration
+
+    shown: set[str] = set()
+    for row in itertools.islice(read_rows(data), 100_000):
+        if row.source in shown:
+            continue
+        shown.add(row.source)
+        asked = row.prompt or (row.messages[-1]["content"] if row.messages else "")
+        head = (
+            f"{row.id} · row {row.row} of {row.source} · {row.finish_reason} · {row.completion_tokens} tokens"
+        )
+        lines = [f"{head} · {duration(row.latency_seconds)} · {row.server}"]
+        lines += _paragraph("asked", asked)
+        if row.reasoning:
+            lines += _paragraph("thought", row.reasoning)
+        lines += _paragraph("answered", row.answer)
+        sys.stdout.write("\n" + "\n".join(lines) + "\n")
+        if len(shown) == 3:
+            break
+
+
+def _paragraph(name: str, text: str, limit: int = 200) -> Sequence[str]:
+    from headrace.report.figures import cut, printable
+
+    body = cut(" ".join(printable(text).split()), limit)
+    return textwrap.wrap(body, 80, initial_indent=f"  {name:<9} ", subsequent_indent=" " * 12) or [
+        f"  {name:<9} –"
+    ]
+
+
+def _say_next(out: Path) -> None:
+    data = out / "data"
+    sys.stdout.write(
+        f"\nThe data set: {data}/completions (Parquet; every tool that reads Parquet reads it)\n"
+        "Try next:\n"
+        f"  less {out}/job.yaml                      the job that has just run\n"
+        f"  headrace status {data}\n"
+        f"  headrace export {data} --to conversations --reasoning inline\n"
+        "  headrace run --prompts YOUR.jsonl --server http://HOST:PORT --out out/first --dry-run\n"
+    )
