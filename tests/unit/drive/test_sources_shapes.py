@@ -180,6 +180,10 @@ def test_mapping(tmp_path: Path) -> None:
 def test_mapping_of_instruction_and_input(tmp_path: Path) -> None:
     prompt = only(source_of(tmp_path, {"a": "A", "b": "B"}, columns={"instruction": "a", "input": "b"}))
     assert prompt.text == "A\n\nB"
+    beside = only(source_of(tmp_path, {"instruction": "A", "extra": " B\n"}, columns={"input": "extra"}))
+    assert beside.text == "A\n\n B\n"
+    alone = only(source_of(tmp_path, {"text": "A", "b": "B"}, columns={"input": "b"}))
+    assert alone.text == "B"
 
 
 def test_system_column(tmp_path: Path) -> None:

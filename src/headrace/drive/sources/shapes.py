@@ -97,8 +97,9 @@ def read_prompt(row: Mapping[str, Any], shape: Shape, number: int) -> PromptRow:
             messages = read_chat(asked, shape.column)
         else:
             text = _text(asked, shape.column)
-            if shape.input is not None and (more := row.get(shape.input)) not in (None, ""):
-                text = f"{text}\n\n{_text(more, shape.input, may_be_blank=True)}".rstrip()
+            more = row.get(shape.input) if shape.input is not None else None
+            if more is not None and _text(more, shape.input or "", may_be_blank=True).strip():
+                text = f"{text}\n\n{more}"
         if shape.system is not None:
             messages, text = _with_system(row.get(shape.system), shape.system, messages, text)
     used = _used(shape)
@@ -127,7 +128,7 @@ def shape_for(rows: Sequence[Mapping[str, Any]], source: Source) -> Shape:
     problems = _mapping_problems(source, found)
     if problems:
         raise UsageError(problems)
-    shape = _mapped(source) or _recognised(rows, found)
+    shape = _mapped(source, found) or _recognised(rows, found)
     if shape is None:
         raise UsageError(
             f"source '{source.name}' ({source.paths[0]}): no prompt found in the columns {_names(found)}. "
@@ -170,7 +171,7 @@ def _mapping_problems(source: Source, found: Sequence[str]) -> list[str]:
     return problems + [f"{where}: no column '{name}'; {said}{nearest(name, found)}" for name in missing]
 
 
-def _mapped(source: Source) -> Shape | None:
+def _mapped(source: Source, found: Sequence[str]) -> Shape | None:
     columns = source.columns
     for word in ("messages", "conversations"):
         if word in columns:
@@ -180,7 +181,10 @@ def _mapped(source: Source) -> Shape | None:
     if "instruction" in columns:
         return Shape(ShapeKind.ALPACA, columns["instruction"], columns.get("input"))
     if "input" in columns:
-        return Shape(ShapeKind.PROMPT, columns["input"])
+        instruction = _named("instruction", found)
+        if instruction is None or instruction == columns["input"]:
+            return Shape(ShapeKind.PROMPT, columns["input"])
+        return Shape(ShapeKind.ALPACA, instruction, columns["input"])
     return None
 
 
