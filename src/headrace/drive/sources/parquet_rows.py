@@ -13,6 +13,7 @@ from headrace.drive.sources.file_rows import ROW_BYTES_LIMIT, DamagedFile, FileR
 from headrace.errors import InputError
 
 BATCH_ROWS = 256
+BUFFER_BYTES = 1 << 20  # per column; without it pyarrow reads a whole row group, often hundreds of megabytes
 
 
 def parquet_rows(path: Path, blocks: Iterator[bytes]) -> Iterator[FileRow]:
@@ -26,7 +27,7 @@ def parquet_rows(path: Path, blocks: Iterator[bytes]) -> Iterator[FileRow]:
     from pyarrow import parquet
 
     try:
-        file = parquet.ParquetFile(path, pre_buffer=False)
+        file = parquet.ParquetFile(path, pre_buffer=False, buffer_size=BUFFER_BYTES)
     except (arrow.ArrowException, OSError) as error:
         raise InputError(f"{path} cannot be read as Parquet: {error}. Check how it was written") from error
     place = 0
