@@ -85,8 +85,8 @@ def export(
         if not is_full(error):
             raise StorageError(f"{path} cannot be written: {error}. Name another file") from error
         raise StorageError(
-            f"no room for {path} ({error}) after {written:,} rows; {disk.free_bytes(path.parent):,} bytes are "
-            "free. Make room, or name a file elsewhere"
+            f"no room for {path} ({error}) after {written:,} rows; {disk.free_bytes(path.parent):,} bytes "
+            "are free. Make room, or name a file elsewhere"
         ) from error
     return written
 
