@@ -98,6 +98,9 @@ class Driver:
         self._tasks: dict[Flight, asyncio.Task[None]] = {}
         self._cut: dict[Flight, ServerFault | None] = {}
         self._wake: asyncio.TimerHandle | None = None
+        # what every body gets beside its own: the served model, and vLLM's switch for output token ids
+        # (SGLang's /generate returns them unasked, its other paths have none)
+        self._added: dict[str, Any] = {"return_token_ids": True} if job.token_ids else {}
         self._exhausted = False  # every pending prompt has been taken up
         self._unsaved = 0  # prompts handed to the writer and not yet durable
         self.failures: Counter[str] = Counter()  # rows in failed/ by kind
@@ -153,6 +156,7 @@ class Driver:
         self.landing.model = model = served_model(self.job.model, looks)
         if model is not None:
             self.store.pin_model(model)
+            self._added["model"] = model
         for seen in looks:
             endpoint = self.servers.add(seen.url)
             if seen.why is not None:
@@ -208,8 +212,7 @@ class Driver:
     async def _fly(self, flight: Flight) -> None:
         """One request from leaving to landing."""
         request = flight.ticket.prompt.request
-        model = self.landing.model
-        body = request.body if model is None else {**request.body, "model": model}
+        body = {**request.body, **self._added}
         outcome: Outcome | None = None
         try:
             response = await self._http.post(flight.url + request.path, msgspec.json.encode(body))
