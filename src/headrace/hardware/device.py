@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from headrace.quantities import Quantity
@@ -40,8 +40,9 @@ class Device:
     source: str
     notes: str = ""
     aliases: tuple[str, ...] = ()
+    marketed_gb: float = 0.0  # the size in its name and on the box
     candidates: tuple[str, ...] = ()  # filled only where an ambiguous name was resolved to a range
-    assumptions: tuple[str, ...] = field(default=())  # one sentence each, for the report
+    assumptions: tuple[str, ...] = ()  # one sentence each, for the report
 
     def to_json(self) -> dict[str, Any]:
         """Returns the device as plain JSON, quantities in their own form."""

@@ -7,15 +7,14 @@ form of its weights where they are quantised. Adding a model is adding a row.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from headrace.errors import UsageError, nearest
 from headrace.models.geometry import ModelGeometry
@@ -39,7 +38,8 @@ _ENDINGS: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-class Row(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Row:
     """One built-in geometry."""
 
     id: str
@@ -64,7 +64,7 @@ def model_ids() -> tuple[str, ...]:
 @lru_cache(maxsize=32)
 def built_in(model_id: str) -> ModelGeometry:
     """Returns the built-in geometry with exactly this id. Raises KeyError where there is none."""
-    row = msgspec.json.decode(_lines()[model_id], type=Row)
+    row = Row(**json.loads(_lines()[model_id]))
     return _stored_as(geometry_from_config(row.config, row.id, row.source), row.storage)
 
 
@@ -156,7 +156,7 @@ def _by_ending(name: str) -> ModelGeometry | None:
         matches = _matches(name[: -len(ending)])
         if len(matches) != 1:
             return None
-        row = msgspec.json.decode(_lines()[matches[0]], type=Row)
+        row = Row(**json.loads(_lines()[matches[0]]))
         config = {**row.config, "quantization_config": dict(_ENDINGS[ending])}
         geometry = geometry_from_config(config, name, row.source)
         told = f"{name!r} is not built in: shape of {matches[0]}, stored form as the name says"
@@ -199,7 +199,7 @@ def geometry_from_document(
     line = _lines().get(model_id) or _lines().get(model_id.replace("--", "/", 1))
     if line is None:
         return geometry_from_config(document, name, source)
-    row = msgspec.json.decode(line, type=Row)
+    row = Row(**json.loads(line))
     completed, added = _completed(config, row.config)
     storage = None if _says_what_stays_plain(config) else row.storage
     if storage is not None:

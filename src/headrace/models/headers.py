@@ -20,7 +20,8 @@ MAX_HEADER_BYTES = 100_000_000  # the format's own limit
 MAX_FILES = 10_000
 _BITS = {
     "F64": 64, "I64": 64, "U64": 64, "F32": 32, "I32": 32, "U32": 32, "F16": 16, "BF16": 16, "I16": 16,
-    "U16": 16,     "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8, "I8": 8, "U8": 8, "BOOL": 8,
+    "U16": 16, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8, "I8": 8,
+    "U8": 8, "BOOL": 8,
     "F6_E2M3": 6, "F6_E3M2": 6, "F4": 4,
 }  # fmt: skip
 _VISION = ("visual", "vision_tower", "vision_model", "mm_projector", "multi_modal_projector", "embed_vision")

@@ -34,6 +34,11 @@ def attention(fields: Fields, traits: Traits, hidden: int, *, sliding: bool) -> 
         biases += heads * key_dim + kv_heads * (key_dim + value_dim)
     if traits.out_bias:
         biases += hidden
+    sparse = fields.inner("sparse_attention_config")  # MiniMax-M3 picks blocks with a small indexer
+    indexer = 0
+    if sparse is not None:
+        width = sparse.integer("sparse_index_dim", default=0)
+        indexer = (sparse.integer("sparse_num_index_heads", default=0) + 1) * width
     norms = heads if traits.sinks else 0
     if traits.qk_norm == "head" or (not traits.qk_norm and fields.flag("use_qk_norm")):
         norms += 2 * key_dim
@@ -49,6 +54,7 @@ def attention(fields: Fields, traits: Traits, hidden: int, *, sliding: bool) -> 
         biases=biases,
         norms=norms,
         key_is_value=key_is_value,
+        extra_width=indexer,
     )
 
 

@@ -134,8 +134,8 @@ def _format(settings: Fields, caveats: list[str]) -> tuple[str | None, str | Non
     if method in {"int8", "w8a8-int8", "smoothquant"}:
         return "int8", "int8", 1.0
     caveats.append(
-        f"quantisation method {method or algorithm or 'unstated'!r} is not known here: bytes are those of the "
-        "plain dtype"
+        f"quantisation method {method or algorithm or 'unstated'!r} is not known here: "
+        "bytes are those of the plain dtype"
     )
     return None, None, 0.0
 
