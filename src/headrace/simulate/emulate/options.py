@@ -70,7 +70,7 @@ class EmulatorOptions:
                 ("mean_output_tokens", self.mean_output_tokens, self.mean_output_tokens >= 1, "1 or more"),
                 ("output_spread", self.output_spread, 0 <= self.output_spread <= 3, "0 to 3"),
                 ("context_length", self.context_length, self.context_length >= 16, "16 or more"),
-                ("kv_tokens", self.pool_tokens, self.pool_tokens >= 16, "16 or more"),
+                ("kv_tokens", self.kv_tokens or 0, (self.kv_tokens or 16) >= 16, "16 or more"),
                 ("max_queued_requests", self.max_queued_requests or 0, (self.max_queued_requests or 0) >= 0,
                  "0 or more"),
             )
