@@ -1,9 +1,9 @@
 """Makes the index of a job: from the ledger when the sources are unchanged, else by a scan of all of them.
 
 A scan reads every row once, computes what would be sent and its keys, and spills one record per prompt to a
-temporary file; in memory stay 16 to 32 bytes per prompt, until it ends. Then identity is decided or held
+temporary file, so memory does not grow with it. Then identity is decided or held
 to, rows known before are found again by key wherever they now stand, exact duplicates are put together,
-and the whole is written to the ledger in one transaction.
+and the whole is written to the ledger in one transaction; that takes some 60 bytes per prompt for a moment.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from headrace.errors import InputError, StorageError
 
 Progress = Callable[[int, float], None]
 
-_ROWS_PER_CHUNK = 16_384
+_ROWS_PER_CHUNK = 4_096
 _PROGRESS_SECONDS = 0.2
 _LONGEST_ROW_BYTES = 0xFFFF_FFFF
 _MOST_PROMPTS = 0xFFFF_FFFF
@@ -125,21 +125,20 @@ class _Scanned:
     """What a scan of all sources found, in scan order.
 
     Attributes:
-        contents: content keys; owns: keys of the own ids, zero where a row has none.
-        records: one per prompt, on disk.
+        records: one per prompt, on disk, with the own key as `key`: zero where a row has no id of its own.
         errors: by position, of rows that cannot be read.
     """
 
-    def __init__(self, contents: Keys, owns: Keys, records: Records, errors: dict[int, FailedRow]) -> None:
-        self.contents = contents
-        self.owns = owns
+    def __init__(self, records: Records, errors: dict[int, FailedRow]) -> None:
         self.records = records
         self.errors = errors
-        self.unreadable = np.zeros(len(contents), dtype=bool)
+        self.unreadable = np.zeros(len(records), dtype=bool)
         self.unreadable[list(errors)] = True
+        self.contents: Keys = records["content"]
+        self.owns: Keys = records["key"]
 
     def __len__(self) -> int:
-        return len(self.contents)
+        return len(self.records)
 
 
 def _scan_all(
@@ -181,31 +180,28 @@ def _scan(
     store: Store, job: Job, files: list[FilePrint], spool: SpoolFile, spill: Path, progress: Progress
 ) -> _Scanned:
     numbers = {Path(file.path): file.number for file in files}
-    contents: list[Keys] = [np.zeros((0, 2), dtype=np.uint64)]
-    owns: list[Keys] = [np.zeros((0, 2), dtype=np.uint64)]
     errors: dict[int, FailedRow] = {}
-    waiting: tuple[list[tuple[int, ...]], list[bytes], list[bytes]] = ([], [], [])
+    rows: list[tuple[int, ...]] = []
+    contents: list[bytes] = []
+    owns: list[bytes] = []
     count = 0
     with spill.open("ab") as out:
 
         def put_chunk() -> None:
-            rows, content, own = waiting
-            contents.append(as_keys(content))
-            owns.append(as_keys(own))
-            as_records(rows, owns[-1], contents[-1]).tofile(out)
-            for column in waiting:
+            as_records(rows, as_keys(owns), as_keys(contents)).tofile(out)
+            for column in (rows, owns, contents):
                 column.clear()
 
         for row, content, own, error in _rows(store, job, files, numbers, spool, progress):
             if error is not None:
                 errors[count] = error
-            waiting[0].append(row)
-            waiting[1].append(content)
-            waiting[2].append(own)
+            rows.append(row)
+            contents.append(content)
+            owns.append(own)
             count += 1
-            if len(waiting[0]) == _ROWS_PER_CHUNK:
+            if len(rows) == _ROWS_PER_CHUNK:
                 put_chunk()
-        if waiting[0]:
+        if rows:
             put_chunk()
     if count > _MOST_PROMPTS:
         raise InputError(
@@ -213,7 +209,7 @@ def _scan(
             "Split it into several jobs"
         )
     records: Records = np.memmap(spill, dtype=RECORD, mode="r") if count else np.zeros(0, dtype=RECORD)
-    return _Scanned(np.concatenate(contents), np.concatenate(owns), records, errors)
+    return _Scanned(records, errors)
 
 
 def _rows(
