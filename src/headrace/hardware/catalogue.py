@@ -40,8 +40,8 @@ def find(name: str) -> Device | Ambiguous:
     known = {device.name.lower(): device.name for device in devices()}
     near = nearest(squeeze(name, " "), known)
     raise UsageError(
-        f"GPU {name[:MAX_NAME]!r} is not known; {len(known)} are, headrace gpus lists them.{near} Another one "
-        "can be described in a YAML file, given in place of the name: docs/gpus.md has its fields"
+        f"GPU {name[:MAX_NAME]!r} is not known; {len(known)} are, headrace gpus lists them.{near} Another "
+        "one can be described in a YAML file, given in place of the name: docs/gpus.md has its fields"
     )
 
 

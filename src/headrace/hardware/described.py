@@ -33,7 +33,7 @@ class DescribedDevice(BaseModel):
         default_factory=dict, description=f"by dtype ({', '.join(_DTYPES)}); never a figure 'with sparsity'"
     )
     sms: int | None = Field(None, gt=0, description="streaming multiprocessors or compute units")
-    l2_mb: float | None = Field(None, gt=0, description="last-level cache, 10^6 bytes")
+    l2_mb: float | None = Field(None, gt=0, description="last-level cache, MiB")
     power_watts: float | None = Field(None, gt=0)
     interconnect: str = Field("", max_length=200, description="in words")
     interconnect_gb_per_second: float | None = Field(None, gt=0, description="one direction, per device")
@@ -106,7 +106,7 @@ def _device(fields: DescribedDevice, path: Path) -> Device:
         },
         measured={},
         sm_count=told(fields.sms, "units"),
-        l2_bytes=told(fields.l2_mb, "bytes", 1e6),
+        l2_bytes=told(fields.l2_mb, "bytes", 2**20),
         power_watts=told(fields.power_watts, "W"),
         interconnect=fields.interconnect,
         interconnect_bytes_per_second=told(fields.interconnect_gb_per_second, "bytes/s", 1e9),

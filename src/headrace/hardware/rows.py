@@ -17,12 +17,12 @@ from headrace.quantities import Origin, Quantity, derived
 
 GIB = 2**30
 MIB = 2**20
-# What the runtime calls total lies below what nvidia-smi shows: 0.27 GiB (V100) … 0.75 (A100 80GB) in the rows
-# that have both, read from out-of-memory messages in public logs, 2024–2026. It is taken off where a row has one.
+# What the runtime calls total lies below what nvidia-smi shows: by 0.27 GiB (V100) … 0.75 (A100 80GB) in the
+# rows that have both, read from out-of-memory messages in public logs, 2024–2026; taken off in the others.
 _HIDDEN_GIB = (0.27, 0.55, 0.75)
 # From there to what is free before weights are loaded: CUDA context and communicator. RTX PRO 6000: 94.97 GiB
-# total, 94.0…94.5 free in SGLang boot logs ("Load weight begin. avail mem"), 94.3 taken; a 24 GB card at tp 2 whose
-# total is 23.5 had 22.93.
+# total, 94.0…94.5 free in SGLang boot logs ("Load weight begin. avail mem"), 94.3 taken; a 24 GB card at tp 2
+# whose total is 23.5 had 22.93.
 _CONTEXT_GIB = (0.40, 0.67, 1.00)
 _CELL = re.compile(r"(~?)([\d.]+)(?: \[([\d.]+)\.\.([\d.]+)\])?")
 _MEASURED = re.compile(r"(\w+)=([\d.e]+) \(([^)]*)\)")
@@ -44,9 +44,7 @@ def devices() -> tuple[Device, ...]:
 
 def _device(row: Mapping[str, str]) -> Device:
     source = row["source"]
-    memory = _cell(row["memory_mib"], "bytes", source, MIB) or _cell(row["memory_gb"], "bytes", source, 1e9)
-    if memory is None:
-        raise ValueError(f"{row['name']}: a row needs memory_mib or memory_gb")
+    memory = _cell(row["memory_mib"], "bytes", source, MIB) or _marketed(row["memory_gb"], source)
     usable = _cell(row["usable_gib"], "bytes", "total in out-of-memory messages of public logs", GIB)
     usable = usable or usable_from(memory, hidden=row["vendor"] == "NVIDIA")
     flops = {dtype: _cell(row[column], "FLOP/s", source, 1e12) for dtype, column in _TFLOPS.items()}
@@ -62,7 +60,7 @@ def _device(row: Mapping[str, str]) -> Device:
         dense_flops_per_second={dtype: quantity for dtype, quantity in flops.items() if quantity is not None},
         measured=dict(_measured(row["measured"])),
         sm_count=_cell(row["sms"], "units", source),
-        l2_bytes=_cell(row["l2_mb"], "bytes", source, 1e6),
+        l2_bytes=_cell(row["l2_mb"], "bytes", source, MIB),
         power_watts=_cell(row["power_w"], "W", source),
         interconnect=row["interconnect"],
         interconnect_bytes_per_second=_cell(row["link_gb_s"], "bytes/s", source, 1e9),
@@ -89,6 +87,13 @@ def _cell(cell: str, unit: str, source: str, factor: float = 1.0) -> Quantity | 
         low=float(low) * factor if low else None,
         high=float(high) * factor if high else None,
     )
+
+
+def _marketed(cell: str, source: str) -> Quantity:
+    """Returns a memory of which only the marketed size is known: DRAM comes in GiB, some of it may be
+    switched off."""
+    size = float(cell)
+    return Quantity(size * GIB, "bytes", Origin.DATASHEET, source, low=size * 1e9, high=size * GIB)
 
 
 def _measured(cell: str) -> Iterator[tuple[str, Quantity]]:

@@ -153,8 +153,8 @@ def _family(outer: Fields, text: Fields) -> tuple[str, str]:
         raise InputError(
             f"{outer.name}: model_type {written!r} ({_architecture(outer) or 'no architectures'}) is not "
             f"known here.{nearest(written, FAMILIES)} Looked for one of {', '.join(sorted(FAMILIES))}. If "
-            "the model is built like one of these, set that model_type in a copy of its config.json and give the "
-            "copy; a plain decoder is 'llama', with experts 'mixtral'"
+            "the model is built like one of these, set that model_type in a copy of its config.json and give "
+            "the copy; a plain decoder is 'llama', with experts 'mixtral'"
         )
     return written, family
 

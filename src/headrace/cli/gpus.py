@@ -1,0 +1,43 @@
+"""`headrace gpus`: what is known of accelerators."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+
+def gpus(
+    name: Annotated[
+        str | None,
+        typer.Argument(help="A GPU by any name, nvidia-smi's too, or a YAML file that describes one."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON, every figure with its source.")] = False,
+) -> None:
+    """List the accelerators headrace knows, or show one with the source of every figure."""
+    from headrace.hardware.catalogue import Ambiguous, find, resolve
+    from headrace.hardware.rows import devices
+
+    note = ""
+    if name is None:
+        shown = devices()
+    elif name.endswith((".yaml", ".yml")):
+        shown = (resolve(name),)
+    else:
+        found = find(name)
+        shown = found.candidates if isinstance(found, Ambiguous) else (found,)
+        if isinstance(found, Ambiguous):
+            note = f"'{name}' fits {len(shown)} devices; a plan for it uses their range until you name one."
+    if as_json:
+        import json
+
+        documents = [device.to_json() for device in shown]
+        single = name is not None and len(documents) == 1
+        typer.echo(json.dumps(documents[0] if single else documents, indent=2, ensure_ascii=False))
+        return
+    from rich.console import Console
+
+    from headrace.report.gpu_view import device_view, devices_view
+
+    console = Console(highlight=False)
+    console.print(device_view(shown[0]) if name and len(shown) == 1 else devices_view(shown, note))
