@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from headrace import __version__
-from headrace.cli.demo import demo
-from headrace.cli.export import export
-from headrace.cli.fleet import fleet
-from headrace.cli.run import run
-from headrace.cli.status import status
 
 _EXIT_CODES = (
     "Exit codes: 0 done · 1 a fault in headrace · 2 usage · 3 input · 4 held by another run · "
     "5 nothing answers · 6 disk · 7 stopped before the end (go on with the same command) · 130 interrupted."
 )
 
+
+class _InPanels(TyperGroup):
+    """Shows the panels in the order of the work: drive, decide, change, tools."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return sorted(super().list_commands(ctx), key=lambda name: _PANELS.index(_PANEL_OF[name]))
+
+
 app = typer.Typer(
     name="headrace",
+    cls=_InPanels,
     help="Feeds a fleet of LLM inference servers with an offline generation job, and loses nothing.\n\n"
     "Try [bold]headrace demo[/bold] first: it needs no GPU.",
     epilog=_EXIT_CODES,
@@ -41,24 +46,33 @@ def _say_version(asked: bool) -> None:
 @app.callback()
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Print the version.")
+        bool,
+        typer.Option(
+            "--version", metavar="", callback=_say_version, is_eager=True, help="Print the version."
+        ),
     ] = False,
 ) -> None:
     pass
 
 
-def _add(panel: str, name: str) -> None:
-    """Registers a command that lives in a module of its own name, where that module is there."""
-    module = f"headrace.cli.{name}"
-    if importlib.util.find_spec(module):
-        app.command(name, rich_help_panel=panel)(getattr(importlib.import_module(module), name))
+_PANELS = ("Drive", "Decide", "Change", "Tools")
+_PANEL_OF = {
+    "run": "Drive",
+    "status": "Drive",
+    "export": "Drive",
+    "plan": "Decide",
+    "gpus": "Decide",
+    "model": "Decide",
+    "fleet": "Change",
+    "demo": "Tools",
+    "emulate": "Tools",
+}
 
-
-app.command("run", rich_help_panel="Drive")(run)
-app.command("status", rich_help_panel="Drive")(status)
-app.command("export", rich_help_panel="Drive")(export)
-for _name in ("plan", "gpus", "model"):
-    _add("Decide", _name)
-app.add_typer(fleet, name="fleet", rich_help_panel="Change")
-app.command("demo", rich_help_panel="Tools")(demo)
-_add("Tools", "emulate")
+for _name, _panel in _PANEL_OF.items():
+    # Each command lives in the module of its name; one that is not built yet is not offered.
+    if importlib.util.find_spec(f"headrace.cli.{_name}"):
+        _found = getattr(importlib.import_module(f"headrace.cli.{_name}"), _name)
+        if isinstance(_found, typer.Typer):
+            app.add_typer(_found, name=_name, rich_help_panel=_panel)
+        else:
+            app.command(_name, rich_help_panel=_panel)(_found)

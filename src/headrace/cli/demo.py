@@ -13,8 +13,10 @@ def demo(
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Output folder.")] = Path("demo-out"),
     speed: Annotated[
         float,
-        typer.Option("--speed", metavar="X", min=0.1, max=1000, help="How fast the servers' time runs."),
-    ] = 1.0,
+        typer.Option(
+            "--speed", metavar="X", min=0.1, max=1000, help="So many times faster than real servers."
+        ),
+    ] = 2.0,
     servers: Annotated[
         int, typer.Option("--replicas", metavar="N", min=1, max=64, help="Emulated servers.")
     ] = 8,

@@ -21,10 +21,10 @@ from headrace.errors import UnreachableError
 
 START_SECONDS = 60.0
 STOP_SECONDS = 5.0
-# What goes wrong in the demo's fleet: 2 % of requests are turned away, 1 % are cut off in the middle, and one
-# server dies after 150 answers and is back 6 s later.
-FAULTS = ("--error-503", "2", "--drop-middle", "1")
-CRASH = ("--crash-after", "{replica}=150", "--back-after-seconds", "{replica}=6")
+# What goes wrong in the demo's fleet: 1 % of requests are turned away, 1 % are cut off in the middle, and one
+# server dies when it has answered half of its share and is back 6 s later.
+FAULTS = ("--error-503", "1", "--drop-middle", "1")
+CRASH = ("--crash-after", "{replica}={answers}", "--back-after-seconds", "{replica}=6")
 MEAN_OUTPUT_TOKENS = 220
 
 _JOB = """\
@@ -62,7 +62,7 @@ def run_demo(*, rows: int, out: Path, speed: float, replicas: int) -> int:
         "cut off, and one server dies and comes back: watch nothing get lost. Ctrl-C stops; the same command "
         "goes on."
     )
-    with emulated_servers(replicas, speed) as urls:
+    with emulated_servers(replicas, speed, crash_after=max(rows // replicas // 2, 1)) as urls:
         job_file = out / "job.yaml"
         job_file.write_text(_JOB.format(servers=", ".join(urls)), encoding="utf-8")
         again = f"headrace demo --rows {rows} --out {out}"
@@ -74,9 +74,11 @@ def run_demo(*, rows: int, out: Path, speed: float, replicas: int) -> int:
 
 
 @contextmanager
-def emulated_servers(replicas: int, speed: float) -> Iterator[list[str]]:
+def emulated_servers(replicas: int, speed: float, crash_after: int) -> Iterator[list[str]]:
     """URLs of a fleet in a child process, which ends with the block, or with this process however it ends."""
-    crash = [word.format(replica=replicas - 2) for word in CRASH] if replicas >= 3 else []
+    crash: list[str] = []
+    if replicas >= 3:
+        crash = [word.format(replica=replicas - 2, answers=crash_after) for word in CRASH]
     command = [sys.executable, "-m", "headrace", "emulate", "--replicas", str(replicas), "--base-port", "0"]
     command += ["--speed", str(speed), "--mean-output-tokens", str(MEAN_OUTPUT_TOKENS)]
     command += ["--reasoning-parser", "demo", *FAULTS, *crash]

@@ -32,7 +32,7 @@ _THINGS = (
     "bread roll",
     "light bulb",
     "tea bag",
-    "brush",
+    "pencil",
     "tile",
 )
 _PLACES = ("the mill", "the harbour", "the market", "the library", "the ridge", "the ferry", "the old bridge")

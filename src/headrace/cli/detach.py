@@ -82,7 +82,11 @@ def _speaks(out: Path, pid: int) -> bool:
 
 
 def _said_since(log: Path, begin: int) -> str:
-    """What the job wrote in this attempt, at most its last 4,000 bytes."""
+    """What the job said of its end in this attempt; else all that was written, at most 4,000 bytes.
+
+    Another run may hold the folder and write into the same log meanwhile.
+    """
     with open(log, "rb") as lines:
         lines.seek(begin)
-        return lines.read()[-4000:].decode("utf-8", "replace")
+        text = lines.read()[-4000:].decode("utf-8", "replace")
+    return "".join(line for line in text.splitlines(True) if line.startswith("headrace: ")) or text

@@ -32,20 +32,28 @@ def export(
         Path, typer.Argument(metavar="OUT", help="Output folder of the job; it may still be running.")
     ],
     to: Annotated[
-        ExportForm, typer.Option("--to", help="conversations: id + role/content turns, as JSON lines.")
+        ExportForm,
+        typer.Option(
+            "--to", metavar="FORM", help="jsonl, parquet, or conversations: id and turns, as JSON lines."
+        ),
     ],
     file: Annotated[
-        Path | None, typer.Option("--file", metavar="PATH", help="By default OUT/export.jsonl or .parquet.")
+        Path | None,
+        typer.Option(
+            "--file", metavar="PATH", help="By default OUT/export.jsonl, .parquet or .conversations.jsonl."
+        ),
     ] = None,
     reasoning: Annotated[
         Reasoning,
-        typer.Option("--reasoning", help="Thinking: in the answer, in a field beside it, or left out."),
+        typer.Option("--reasoning", metavar="WHERE", help="Thinking goes inline, into a field, or drop."),
     ] = Reasoning.FIELD,
     without: Annotated[
         list[Flag] | None,
         typer.Option("--without", metavar="FLAG", help="Leave out rows with this flag; repeatable."),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", metavar="", help="Replace the file if it is there.")
+    ] = False,
 ) -> None:
     """Write a job's finished rows as JSONL, Parquet or conversations.
 

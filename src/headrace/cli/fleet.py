@@ -18,7 +18,9 @@ _Servers = Annotated[
     list[str], typer.Argument(metavar="URL", help="Servers; port ranges too: http://10.0.0.7:30000-30007.")
 ]
 _JobFolder = Annotated[Path, typer.Option("--job", metavar="OUT", help="Output folder of the running job.")]
-_Json = Annotated[bool, typer.Option("--json", help="Print the job's answers as JSON, one per line.")]
+_Json = Annotated[
+    bool, typer.Option("--json", metavar="", help="Print the job's answers as JSON, one per line.")
+]
 
 
 @fleet.command(epilog="Example: headrace fleet add http://10.0.0.9:30000 --job out/infinity")

@@ -53,7 +53,7 @@ def run(
         int | None, _option("--count", panel=_ASK, metavar="N", help="At most N rows of each source.")
     ] = None,
     samples: Annotated[
-        int | None, _option("--samples", panel=_ASK, metavar="N", help="Requests per row. [dim]1[/dim]")
+        int | None, _option("--samples", panel=_ASK, metavar="N", help="Requests per row. Default 1.")
     ] = None,
     system: Annotated[
         str | None,
@@ -68,14 +68,17 @@ def run(
     server: Annotated[
         list[str] | None,
         _option(
-            "--server", panel=_WHO, metavar="URL", help="http://HOST:PORT or HOST:30000-30007; repeatable."
+            "--server", panel=_WHO, metavar="URL", help="http://HOST:PORT, or a range of ports; repeatable."
         ),
     ] = None,
     model: Annotated[
         str | None,
         _option("--model", panel=_WHO, metavar="NAME", help="Served name, if the servers serve several."),
     ] = None,
-    api: Annotated[Api | None, _option("--api", panel=_WHO, help="Request form. [dim]chat[/dim]")] = None,
+    api: Annotated[
+        Api | None,
+        _option("--api", panel=_WHO, metavar="FORM", help="chat, completions or generate. Default chat."),
+    ] = None,
     api_key_env: Annotated[
         str | None,
         _option("--api-key-env", panel=_WHO, metavar="NAME", help="Variable that holds the bearer key."),
@@ -102,7 +105,12 @@ def run(
     ] = None,
     thinking: Annotated[
         bool | None,
-        _option("--thinking/--no-thinking", panel=_SAMPLING, help="As the server has it, if not given."),
+        _option(
+            "--thinking/--no-thinking",
+            panel=_SAMPLING,
+            metavar="",
+            help="As the server has it, if not given.",
+        ),
     ] = None,
     extra_body: Annotated[
         str | None,
@@ -110,11 +118,17 @@ def run(
     ] = None,
     out: Annotated[Path | None, _option("--out", panel=_KEEP, metavar="DIR", help="Output folder.")] = None,
     format: Annotated[
-        OutputFormat | None, _option("--format", panel=_KEEP, help="Form of shards. [dim]parquet[/dim]")
+        OutputFormat | None,
+        _option("--format", panel=_KEEP, metavar="FORM", help="Shards as parquet or jsonl. Default parquet."),
     ] = None,
     token_ids: Annotated[
         bool | None,
-        _option("--token-ids/--no-token-ids", panel=_KEEP, help="Keep output token ids, where returned."),
+        _option(
+            "--token-ids/--no-token-ids",
+            panel=_KEEP,
+            metavar="",
+            help="Keep output token ids, where returned.",
+        ),
     ] = None,
     flags_policy: Annotated[
         list[str] | None,
@@ -130,7 +144,8 @@ def run(
         _option(
             "--row-checks/--no-row-checks",
             panel=_KEEP,
-            help="Look for think tags and repetition. [dim]on[/dim]",
+            metavar="",
+            help="Look for think tags and repetition. Default on.",
         ),
     ] = None,
     ledger: Annotated[
@@ -138,49 +153,80 @@ def run(
     ] = None,
     in_flight: Annotated[
         str | None,
-        _option("--in-flight", panel=_DRIVE, metavar="N|auto", help="Requests per server. [dim]auto[/dim]"),
+        _option("--in-flight", panel=_DRIVE, metavar="N|auto", help="Requests per server. Default auto."),
     ] = None,
     request_timeout: Annotated[
         str | None,
-        _option(
-            "--request-timeout", panel=_DRIVE, metavar="SECONDS", help="Also 90s, 30m, 2h. [dim]1h[/dim]"
-        ),
+        _option("--request-timeout", panel=_DRIVE, metavar="SECONDS", help="Also 90s, 30m, 2h. Default 1h."),
     ] = None,
     max_tries: Annotated[
         int | None,
-        _option("--max-tries", panel=_DRIVE, metavar="N", help="Per row, on servers that fail. [dim]5[/dim]"),
+        _option("--max-tries", panel=_DRIVE, metavar="N", help="Per row, on servers that fail. Default 5."),
     ] = None,
     retry_failed: Annotated[
         bool | None,
-        _option("--retry-failed/--no-retry-failed", panel=_DRIVE, help="Take up the rows in failed/ again."),
+        _option(
+            "--retry-failed/--no-retry-failed",
+            panel=_DRIVE,
+            metavar="",
+            help="Take up the rows in failed/ again.",
+        ),
     ] = None,
     hedge: Annotated[
         bool | None,
-        _option("--hedge/--no-hedge", panel=_DRIVE, help="Near the end, ask a second server. [dim]on[/dim]"),
+        _option(
+            "--hedge/--no-hedge",
+            panel=_DRIVE,
+            metavar="",
+            help="Near the end, ask a second server. Default on.",
+        ),
     ] = None,
     detach: Annotated[
-        bool, _option("--detach", panel=_DRIVE, help="Go on in the background, without this terminal.")
+        bool,
+        _option("--detach", panel=_DRIVE, metavar="", help="Go on in the background, without this terminal."),
     ] = False,
     dry_run: Annotated[
-        bool, _option("--dry-run", panel=_SHOW, help="Say what would be sent, and send nothing.")
+        bool, _option("--dry-run", panel=_SHOW, metavar="", help="Say what would be sent, and send nothing.")
     ] = False,
     progress: Annotated[
-        Progress, _option("--progress", panel=_SHOW, help="auto is table on a terminal, else plain.")
+        Progress,
+        _option(
+            "--progress",
+            panel=_SHOW,
+            metavar="FORM",
+            help="table, plain, json or none; auto is table on a terminal, else plain.",
+            show_default=False,
+        ),
     ] = Progress.AUTO,
     metrics_port: Annotated[
         int | None,
-        _option("--metrics-port", panel=_SHOW, metavar="PORT", help="Prometheus metrics.", min=0, max=65_535),
+        _option(
+            "--metrics-port",
+            panel=_SHOW,
+            metavar="PORT",
+            help="Serve Prometheus metrics; 0 is any free port.",
+            min=0,
+            max=65_535,
+        ),
     ] = None,
     metrics_host: Annotated[
-        str, _option("--metrics-host", panel=_SHOW, metavar="ADDRESS", help="Where metrics listen.")
+        str,
+        _option(
+            "--metrics-host",
+            panel=_SHOW,
+            metavar="ADDRESS",
+            help="Where metrics listen. Default 127.0.0.1.",
+            show_default=False,
+        ),
     ] = "127.0.0.1",
 ) -> None:
     """Ask a fleet of servers all prompts, keep every answer, go on where it stopped.
 
     Run the same command again to go on after any stop. Everything is checked before the first request.
 
-    Examples: headrace run job.yaml · headrace run --prompts 'data/*.jsonl' --server http://127.0.0.1:30000
-    --out out/first --max-tokens 2048
+    Example with a job file: headrace run job.yaml --dry-run
+
+    Example with flags: headrace run --prompts 'data/*.jsonl' --server http://127.0.0.1:30000 --out out/first
     """
     from headrace.cli.running import run_from_flags
 

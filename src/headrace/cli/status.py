@@ -10,9 +10,11 @@ import typer
 
 def status(
     out: Annotated[Path, typer.Argument(metavar="OUT", help="Output folder of the job.")],
-    as_json: Annotated[bool, typer.Option("--json", help="The status document as one line of JSON.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", metavar="", help="The status document as one line of JSON.")
+    ] = False,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Keep showing it until the job ends or Ctrl-C.")
+        bool, typer.Option("--watch", metavar="", help="Keep showing it until the job ends or Ctrl-C.")
     ] = False,
     every: Annotated[
         float, typer.Option("--every", metavar="SECONDS", min=0.2, max=3600, help="With --watch: how often.")
@@ -20,8 +22,7 @@ def status(
 ) -> None:
     """Show where a job stands: live if it runs on this machine, else from its last snapshot.
 
-    Examples: headrace status out/infinity · headrace status out/infinity --watch ·
-    headrace status out/infinity --json
+    Example: headrace status out/infinity --watch
     """
     from headrace.cli.show import show_status, watch_status
 

@@ -1,0 +1,44 @@
+"""A job as lines."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+
+from headrace.drive.status import JobStatus
+from headrace.report.job_lines import json_line, plain_line
+from tests.unit.report.statuses import endpoint, status
+
+
+def test_a_plain_line_can_be_grepped() -> None:
+    job = status(endpoints=[endpoint(0), endpoint(1, state="broken")], message='disk "full"\nwaiting')
+    assert plain_line(job) == (
+        "[01:06:40] running done=123456 failed=44 pending=175500 rows=300000 in_flight=76/80 servers=1/2 "
+        "requests_per_second=31.25 output_tokens_per_second=12040 finished_only=8002 eta_seconds=8040 "
+        "flags=empty:2,truncated:400 errors=503:12,timeout:3 failures=refused:44 "
+        'message="disk \\"full\\" waiting"'
+    )
+
+
+def test_what_is_not_known_is_left_out() -> None:
+    job = status(
+        requests_per_second=None,
+        output_tokens_per_second=None,
+        output_tokens_per_second_finished=None,
+        eta_seconds=None,
+        flags={},
+        errors={},
+        failures={},
+        elapsed_seconds=100_000.0,
+    )
+    assert plain_line(job) == (
+        "[27:46:40] running done=123456 failed=44 pending=175500 rows=300000 in_flight=76/80 servers=2/2"
+    )
+
+
+def test_a_json_line_is_the_whole_document() -> None:
+    line = json_line(status())
+    assert "\n" not in line
+    assert json.loads(line)["sources"][1]["name"] == "gsm8k"
+    assert msgspec.json.decode(line, type=JobStatus) == status()
