@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace.simulate.emulate.continuous_batch import ContinuousBatch
 from headrace.simulate.emulate.pace import Pace
-from headrace.simulate.emulate.timing import ContinuousBatch, Finished, StepTimes
+from headrace.simulate.emulate.timing import Finished, StepTimes
 from tests.unit.simulate.naive_engine import NaiveRequest, run_naively
 
 BY_HAND = StepTimes(

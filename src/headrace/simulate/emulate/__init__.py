@@ -4,7 +4,8 @@
 """
 
 from headrace.simulate.emulate.faults import Faults
-from headrace.simulate.emulate.fleet import EmulatedFleet, ReplicaStats, ThreadedFleet
+from headrace.simulate.emulate.fleet import EmulatedFleet, ThreadedFleet
+from headrace.simulate.emulate.generation import ReplicaStats
 from headrace.simulate.emulate.options import EmulatorOptions
 from headrace.simulate.emulate.timing import StepTimes
 

@@ -42,11 +42,6 @@ class Engine:
         self._tick = asyncio.Event()
         self._tick_timer: asyncio.TimerHandle | None = None
 
-    @property
-    def queued(self) -> int:
-        """Requests that wait for admission."""
-        return self._core.queued
-
     def submit(self, prompt_tokens: int, output_tokens: int, *, streaming: bool = False) -> Flight:
         """Puts a request in the engine's queue."""
         self._next_key += 1

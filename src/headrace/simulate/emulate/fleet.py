@@ -10,11 +10,11 @@ from typing import Any, Self, TypeVar
 
 from headrace.errors import StorageError, UsageError
 from headrace.simulate.emulate.faults import Faults, faults_from
+from headrace.simulate.emulate.generation import ReplicaStats
 from headrace.simulate.emulate.journal import Journal
 from headrace.simulate.emulate.options import EmulatorOptions
-from headrace.simulate.emulate.server import Replica, ReplicaStats
+from headrace.simulate.emulate.server import Replica
 
-__all__ = ["EmulatedFleet", "ReplicaStats", "ThreadedFleet"]
 T = TypeVar("T")
 
 
@@ -97,7 +97,7 @@ class EmulatedFleet:
 
     async def _close(self) -> None:
         for replica in self._replicas:
-            await replica.stop()
+            await replica.close()
         if self._journal is not None:
             self._journal.close()
 

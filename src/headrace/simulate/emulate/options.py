@@ -26,7 +26,7 @@ class EmulatorOptions:
         context_length: most tokens of prompt and answer together.
         model: the served model name (as with the real server, any name is answered).
         kv_tokens: KV pool of each server; None = room for `cap` requests of half the context.
-        max_queued_requests: requests beyond it are refused with 503; None = no limit.
+        max_queued_requests: more waiting than this and the free slots are refused with 503; None = no limit.
         reasoning_parser: any name: thinking comes as `reasoning_content`; None: inline in <think> tags.
         thinking: whether chats think unless they ask otherwise (`chat_template_kwargs`).
         seed: of lengths, texts and faults.
