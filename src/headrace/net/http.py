@@ -18,6 +18,9 @@ from yarl import URL
 from headrace import __version__
 
 MAX_BODY_BYTES = 256 * 1024 * 1024  # an answer of 32 k tokens with log-probabilities is about 20 MB
+KEEP_ALIVE_SECONDS = (
+    4.0  # below uvicorn's 5 s, which SGLang and vLLM use: else a request meets a closing connection
+)
 CONNECT_SECONDS = 10.0  # loopback and cluster networks answer in milliseconds; a SYN lost thrice needs 7 s
 
 
@@ -57,9 +60,7 @@ class HttpClient:
 
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                limit=0, limit_per_host=0, ttl_dns_cache=300, keepalive_timeout=60
-            ),
+            connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=300, keepalive_timeout=60),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
             cookie_jar=aiohttp.DummyCookieJar(),
             skip_auto_headers=("User-Agent", "Accept", "Content-Type"),
