@@ -96,7 +96,7 @@ def parse(text: str) -> Name:
     for position, piece in enumerate(pieces):
         size = _MEMORY.fullmatch(piece)
         if size is None and position + 1 < len(pieces) and pieces[position + 1] in {"gb", "gib"}:
-            size = re.fullmatch(r"(\d+)", piece)
+            size = re.fullmatch(r"(\d+(?:\.\d+)?)", piece)
         if size is not None:
             memory = float(size.group(1))
         elif piece in _ARCHITECTURES:

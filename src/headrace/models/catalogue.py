@@ -35,6 +35,7 @@ _ENDINGS: Mapping[str, Mapping[str, Any]] = {
     "-gptq-int4": {"quant_method": "gptq", "bits": 4, "group_size": 128},
     "-gptq-int8": {"quant_method": "gptq", "bits": 8, "group_size": 128},
     "-int8": {"quant_method": "w8a8_int8"},
+    "-int4": {"quant_method": "gptq", "bits": 4, "group_size": 128},
 }
 
 
@@ -132,19 +133,21 @@ def _matches(name: str) -> list[str]:
     if not short_key:
         return []
     short = {model_id: _key(model_id.partition("/")[2]) for model_id in ids}
-    bare = short_key.removeprefix("meta").removesuffix("instruct")
+    bare = {model_id: _bare(key) for model_id, key in short.items()}
     inside = "/" not in name and len(short_key) >= 4
     rules = (
         [model_id for model_id in ids if _key(model_id) == key],
         [model_id for model_id in ids if short[model_id] == short_key],
-        [
-            model_id
-            for model_id in ids
-            if short[model_id].removeprefix("meta").removesuffix("instruct") == bare
-        ],
+        [model_id for model_id in ids if bare[model_id] == _bare(short_key)],
         [model_id for model_id in ids if inside and short_key in short[model_id]],
     )
     return next((found for found in rules if found), [])
+
+
+def _bare(key: str) -> str:
+    """Returns a short name without what tells apart checkpoints of one shape: "instruct", a date, …"""
+    endings = r"(instruct|chat|thinking|base|hf|it|mtp|(2[45]|0[1-9]|1[0-2])\d\d)+$"
+    return re.sub(endings, "", key.removeprefix("meta"))
 
 
 def _by_ending(name: str) -> ModelGeometry | None:

@@ -58,8 +58,16 @@ def attention(fields: Fields, traits: Traits, hidden: int, *, sliding: bool) -> 
     )
 
 
-def latent_attention(fields: Fields) -> LatentAttention:
-    """Returns the MLA part."""
+def has_indexer(fields: Fields, number: int) -> bool:
+    """Returns whether layer `number` picks its tokens itself; in GLM-5.2 three of four layers reuse a
+    neighbour's."""
+    every = fields.integer("index_topk_freq", default=1, minimum=1)
+    first = fields.integer("index_skip_topk_offset", default=0)
+    return number < first or (number - first) % every == 0
+
+
+def latent_attention(fields: Fields, *, indexer: bool = True) -> LatentAttention:
+    """Returns the MLA part; without its indexer, a layer that reuses the choice of another one."""
     return LatentAttention(
         query_heads=fields.integer("num_attention_heads", minimum=1),
         kv_rank=fields.integer("kv_lora_rank", minimum=1),
@@ -67,8 +75,8 @@ def latent_attention(fields: Fields) -> LatentAttention:
         nope_dim=fields.integer("qk_nope_head_dim", minimum=1),
         value_dim=fields.integer("v_head_dim", minimum=1),
         query_rank=fields.optional("q_lora_rank") or None,
-        index_heads=fields.integer("index_n_heads", default=0),
-        index_dim=fields.integer("index_head_dim", default=0),
+        index_heads=fields.integer("index_n_heads", default=0) if indexer else 0,
+        index_dim=fields.integer("index_head_dim", default=0) if indexer else 0,
         index_tokens=fields.integer("index_topk", default=0),
         output_gate=fields.flag("mla_use_output_gate"),
     )

@@ -16,7 +16,7 @@ from headrace.models.feedforward import dense, experts
 from headrace.models.fields import Fields
 from headrace.models.geometry import ModelGeometry
 from headrace.models.layers import AnyAttention, Attention, Experts, FeedForward, Layer, LayerKind, Recurrent
-from headrace.models.mixers import attention, compressed_attention, latent_attention, recurrent
+from headrace.models.mixers import attention, compressed_attention, has_indexer, latent_attention, recurrent
 from headrace.models.patterns import BOTH, EXPERTS, FEED_FORWARD, experts_in, layer_words
 from headrace.models.quantisation import quantisation_of
 from headrace.models.traits import FAMILIES, Traits, family_of
@@ -166,12 +166,16 @@ def _layers(text: Fields, family: str, traits: Traits, hidden: int, caveats: lis
         return _compressed_layers(text, traits, hidden, caveats)
     words = layer_words(text, family, traits, caveats)
     mixture = experts_in(text, words)
-    made: dict[tuple[str, bool], Layer] = {}
+    made: dict[tuple[str, bool, bool], Layer] = {}
     layers = []
-    for word, has_experts in zip(words, mixture, strict=True):
-        key = (word, has_experts)
+    for number, (word, has_experts) in enumerate(zip(words, mixture, strict=True)):
+        indexer = has_indexer(text, number)
+        key = (word, has_experts, indexer)
         if key not in made:
-            made[key] = _layer(text, family, traits, hidden, word, has_experts)
+            layer = _layer(text, family, traits, hidden, word, has_experts)
+            if word == LayerKind.LATENT and not indexer:
+                layer = replace(layer, attention=latent_attention(text, indexer=False))
+            made[key] = layer
         layers.append(made[key])
     return tuple(layers)
 
