@@ -52,7 +52,8 @@ class TableView:
     def show(self, status: JobStatus) -> None:
         from headrace.report.job_view import live_view
 
-        self._live.update(live_view(status, self._console.width), refresh=True)
+        width, height = self._console.size
+        self._live.update(live_view(status, width, height), refresh=True)
 
 
 class LineView:

@@ -19,6 +19,7 @@ from headrace.report.figures import UNKNOWN, count, cut, duration, listing, prin
 
 MAX_ENDPOINTS = 16  # more are summarised, the worst ones shown
 SHOWN_OF_MANY = 12
+MIN_ENDPOINTS = 3
 MAX_SOURCES = 8
 MAX_WHYS = 4
 
@@ -35,16 +36,21 @@ STATES: dict[str, tuple[str, str]] = {
 PHASE_STYLES = {"paused": "yellow", "draining": "yellow", "stopped": "yellow", "finished": "green"}
 
 
-def live_view(status: JobStatus, width: int = 80) -> RenderableType:
-    """The whole picture of a running job, no line wider than `width` (at least 60) columns."""
+def live_view(status: JobStatus, width: int = 80, height: int | None = None) -> RenderableType:
+    """The whole picture of a running job, no line wider than `width` (at least 60) columns.
+
+    Where it would be higher than `height` lines, fewer servers are shown, the worst ones (at least three).
+    """
     parts: list[RenderableType] = [_header(status, width), *_rate_lines(status, width)]
     if status.message:
         parts.append(_line("! " + printable(status.message), width, "yellow", lines=3))
+    whys, notes = _whys(status.endpoints, width), _notes(status, width)
     if status.endpoints:
-        parts += [Text(), _endpoint_table(status.endpoints, width), *_whys(status.endpoints, width)]
+        others = len(parts) + len(whys) + len(notes) + min(len(status.sources), MAX_SOURCES) + 8
+        room = MAX_ENDPOINTS if height is None else max(height - others, MIN_ENDPOINTS)
+        parts += [Text(), _endpoint_table(status.endpoints, width, room), *whys]
     if status.sources:
         parts += [Text(), _source_table(status.sources, width)]
-    notes = list(_notes(status, width))
     if notes:
         parts += [Text(), *notes]
     return Group(*parts)
@@ -115,11 +121,11 @@ def _table(width: int) -> Table:
     )
 
 
-def _endpoint_table(endpoints: Sequence[EndpointStatus], width: int) -> RenderableType:
+def _endpoint_table(endpoints: Sequence[EndpointStatus], width: int, room: int) -> RenderableType:
     shown = list(endpoints)
     parts: list[RenderableType] = []
-    if len(endpoints) > MAX_ENDPOINTS:
-        shown = sorted(endpoints, key=_badness)[:SHOWN_OF_MANY]
+    if len(endpoints) > min(room, MAX_ENDPOINTS):
+        shown = sorted(endpoints, key=_badness)[: min(room, SHOWN_OF_MANY)]
         states = Counter(endpoint.state for endpoint in endpoints)
         summary = ", ".join(f"{states[state]} {state}" for state in reversed(STATES) if states[state])
         parts.append(_line(f"{len(endpoints)} servers: {summary}; the {len(shown)} worst:", width))
@@ -139,7 +145,7 @@ def _endpoint_table(endpoints: Sequence[EndpointStatus], width: int) -> Renderab
     for endpoint in shown:
         shape, style = STATES.get(endpoint.state, ("?", ""))
         cells: list[RenderableType] = [
-            short_url(endpoint.url, url_width),
+            Text(short_url(printable(endpoint.url), url_width)),
             Text(f"{shape} {endpoint.state}", style=style),
             f"{endpoint.in_flight}/{endpoint.limit}",
             _load(endpoint, wide),
@@ -200,7 +206,7 @@ def _source_table(sources: Sequence[SourceStatus], width: int) -> RenderableType
     table.add_column("truncated", justify="right", no_wrap=True, min_width=9)
     for source in sources[:MAX_SOURCES]:
         table.add_row(
-            printable(source.name),
+            Text(printable(source.name)),
             count(source.rows),
             count(source.done),
             count(source.failed),
@@ -218,6 +224,7 @@ def _source_table(sources: Sequence[SourceStatus], width: int) -> RenderableType
 
 
 def _notes(status: JobStatus, width: int) -> list[Text]:
+    """Flags and failures, by kind."""
     lines = []
     if any(status.flags.values()):
         lines.append(_line(f"flags         {listing(status.flags)}", width))

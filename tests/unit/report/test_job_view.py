@@ -12,10 +12,10 @@ from headrace.report.job_view import STATES, live_view
 from tests.unit.report.statuses import endpoint, status
 
 
-def lines_of(job: JobStatus, width: int = 80) -> list[str]:
+def lines_of(job: JobStatus, width: int = 80, height: int | None = None) -> list[str]:
     console = Console(width=width, color_system=None, force_terminal=False, legacy_windows=False)
     with console.capture() as caught:
-        console.print(live_view(job, width))
+        console.print(live_view(job, width, height))
     return [line.rstrip() for line in caught.get().splitlines()]
 
 
@@ -159,3 +159,15 @@ def test_no_line_is_wider_than_the_terminal(
 @pytest.mark.parametrize("width", [60, 70])
 def test_narrow_terminals_lose_columns_not_their_shape(width: int) -> None:
     assert max(map(len, lines_of(status(), width))) <= width
+
+
+@pytest.mark.parametrize("servers", [8, 16, 40])
+def test_it_fits_a_terminal_of_24_lines(servers: int) -> None:
+    found = lines_of(status(endpoints=[endpoint(number) for number in range(servers)]), 80, 24)
+    assert len(found) <= 24
+    assert found[-1] == "in failed/    refused 44"
+
+
+def test_addresses_are_not_taken_for_markup() -> None:
+    found = lines_of(status(endpoints=[endpoint(0, url="http://[fe80::1]:8000")]))
+    assert any(line.startswith("[fe80::1]:8000 ") for line in found)
