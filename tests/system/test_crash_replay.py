@@ -9,7 +9,6 @@ was acknowledged as durable before the crash must be there unchanged, and is not
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -25,32 +24,13 @@ from headrace.drive.reader import read_rows
 from headrace.drive.rows import FailedRow, Row
 from headrace.drive.states import State
 from headrace.drive.store import Store
-from headrace.durable.disk import AppendFile, Disk, RealAppendFile, RealDisk
+from headrace.durable.disk import Disk
 from headrace.durable.recording import Loss, RecordingDisk, after_crash
 from headrace.words import OutputFormat
+from tests.unit.drive.store_jobs import FastDisk
 
 BATCH = 10
 SEGMENT_ROWS = 35
-
-
-class _Unsynced(RealAppendFile):
-    def fsync(self) -> None:
-        pass
-
-
-class FastDisk(RealDisk):
-    """A disk for the runs after the crash: nobody cuts its power, so it syncs nothing."""
-
-    def append_open(self, path: Path, *, fresh: bool = False) -> AppendFile:
-        return _Unsynced(path, fresh=fresh)
-
-    def fsync_folder(self, path: Path) -> None:
-        pass
-
-    def open_database(self, path: Path) -> sqlite3.Connection:
-        connection = super().open_database(path)
-        connection.execute("PRAGMA synchronous=OFF")
-        return connection
 
 
 def _job(source: Path, out: Path, form: OutputFormat) -> Job:

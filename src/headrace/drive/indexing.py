@@ -8,6 +8,7 @@ and the whole is written to the ledger in one transaction; that takes some 60 by
 
 from __future__ import annotations
 
+import sqlite3
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -89,7 +90,7 @@ def build_index(store: Store, job: Job, progress: Progress | None = None) -> Pro
         if job.retry_failed:
             _retry_failed(store, index)
         store.write_failed()
-    except OSError as error:
+    except (OSError, sqlite3.OperationalError) as error:
         if not is_full(error):
             raise
         raise StorageError(

@@ -20,7 +20,7 @@ import struct
 import threading
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -92,11 +92,18 @@ class Ledger:
         self._writing = threading.Lock()
         self._reading = threading.Lock()
         self._commits_since_snapshot = 0
-        fresh = not path.exists()
+        with ExitStack() as on_failure:
+            self._open(on_failure)
+            on_failure.pop_all()
+
+    def _open(self, on_failure: ExitStack) -> None:
+        path, disk = self.path, self._disk
         try:
             self._writer = disk.open_database(path)
+            on_failure.callback(self._writer.close)
             self._reader = disk.open_database(path)
-            if fresh or not self._writer.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+            on_failure.callback(self._reader.close)
+            if not self._writer.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
                 self._writer.execute("BEGIN IMMEDIATE")
                 for statement in _TABLES.split(";"):
                     self._writer.execute(statement)

@@ -47,7 +47,7 @@ def take_up_rows(store: Store, index: PromptIndex, identity: Identity) -> None:
         _take_up_segment(store, index, identity, number, path, vouched.pop(number, 0))
     for number, length in vouched.items():
         if length and number not in shards:
-            _ask_again(store, index, number, set())
+            _ask_again(store, index, number, set(), 0)
 
 
 def _take_up_shard(store: Store, index: PromptIndex, identity: Identity, number: int, path: Path) -> None:
@@ -76,7 +76,7 @@ def _take_up_segment(
     found = find_seqs(store, identity, [(row.id, row.sample) for row in tail.rows])
     _note_done(store, index, found, number, tail.good_length)
     if size < vouched:
-        _ask_again(store, index, number, {int(seq) for seq in found})
+        _ask_again(store, index, number, {int(seq) for seq in found}, tail.good_length)
 
 
 def _note_done(
@@ -87,12 +87,16 @@ def _note_done(
     index.states[seqs] = State.DONE
 
 
-def _ask_again(store: Store, index: PromptIndex, segment: int, there: set[int]) -> None:
+def _ask_again(store: Store, index: PromptIndex, segment: int, there: set[int], length: int) -> None:
     """Rows that the ledger noted in a segment which the disk lost: to be asked again."""
     lost = [int(seq) for seq in store.ledger.seqs_in_segment(segment) if int(seq) not in there]
     lost = [seq for seq in lost if index.states[seq] == State.DONE]
-    store.ledger.commit([(State.PENDING, lost)], segment=segment, length=0)
-    index.states[lost] = State.PENDING
+    primaries = dict(index.duplicates[:, ::-1].tolist())
+    shared = [seq for seq in lost if index.states[primaries.get(seq, seq)] == State.DONE and seq in primaries]
+    asked = sorted(set(lost) - set(shared))
+    store.ledger.commit([(State.PENDING, asked), (State.DUPLICATE, shared)], segment=segment, length=length)
+    index.states[asked] = State.PENDING
+    index.states[shared] = State.DUPLICATE
     if lost:
         store.notes.append(
             f"the disk lost {len(lost):,} rows of {store.folder.segment(segment)} that were synced; they are "

@@ -62,9 +62,13 @@ class Store:
         path = self._ledger_path(network)
         self.is_rebuild = False
         self.ledger = self._open_ledger(path)
-        pinned = self.ledger.read_meta("pinned")
-        self.pinned = msgspec.json.decode(pinned, type=Pinned) if pinned else None
-        self.ledger_id = self._identify(path)
+        try:
+            pinned = self.ledger.read_meta("pinned")
+            self.pinned = msgspec.json.decode(pinned, type=Pinned) if pinned else None
+            self.ledger_id = self._identify(path)
+        except BaseException:
+            self.ledger.close()
+            raise
         if self.pinned is None and (folder.shards() or folder.segments()):
             self.is_rebuild = True
             self.notes.append(

@@ -43,17 +43,15 @@ class FolderLock:
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            holder = Holder(os.getpid(), socket.gethostname(), _user(), clock.wall())
+            os.ftruncate(self._descriptor, 0)
+            os.pwrite(self._descriptor, msgspec.json.encode(holder) + b"\n", 0)
+        except OSError as error:
             os.close(self._descriptor)
             self._descriptor = -1
-            raise BusyError(_busy(path, clock)) from None
-        except OSError:
-            os.close(self._descriptor)
-            self._descriptor = -1
+            if isinstance(error, BlockingIOError):
+                raise BusyError(_busy(path, clock)) from None
             raise
-        holder = Holder(os.getpid(), socket.gethostname(), _user(), clock.wall())
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, msgspec.json.encode(holder) + b"\n", 0)
 
     def release(self) -> None:
         """Gives the lock up; a second call does nothing."""

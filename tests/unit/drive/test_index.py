@@ -1,0 +1,276 @@
+"""The index: ids, duplicates, what a later run finds again, and what it refuses."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import tempfile
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from headrace.drive.batches import BatchWriter
+from headrace.drive.indexing import build_index
+from headrace.drive.job import Source
+from headrace.drive.prompts import Prompt
+from headrace.drive.reader import read_rows
+from headrace.drive.rows import FailedRow
+from headrace.drive.states import State
+from headrace.drive.store import Store
+from headrace.errors import InputError, UsageError
+from tests.unit.drive.store_jobs import (
+    FastDisk,
+    answer_all,
+    failure,
+    make_job,
+    open_job,
+    pending,
+    states,
+    write_lines,
+)
+
+
+def _texts(count: int, begin: int = 0) -> list[dict[str, str]]:
+    return [{"prompt": f"text {number}"} for number in range(begin, begin + count)]
+
+
+def test_exact_duplicates_are_asked_once_and_each_gets_its_row(tmp_path: Path) -> None:
+    write_lines(
+        tmp_path / "a.jsonl",
+        [{"prompt": "x", "place": 1}, {"prompt": "y"}, {"prompt": "x", "place": 3}, {"prompt": "x"}],
+    )
+    store = open_job(make_job(tmp_path))
+    assert states(store) == [State.PENDING, State.PENDING, State.DUPLICATE, State.DUPLICATE]
+    assert answer_all(store) == ["x", "y"]
+    store.close()
+    rows = sorted(read_rows(tmp_path / "out"), key=lambda row: row.row)
+    assert [row.answer for row in rows] == ["answer to x", "answer to y", "answer to x", "answer to x"]
+    assert [row.extra for row in rows] == ['{"place":1}', None, '{"place":3}', None]
+    first = rows[0].id
+    assert [rows[2].id, rows[3].id] == [f"{first}-1", f"{first}-2"]
+
+
+def test_samples_of_one_row_are_prompts_of_their_own(tmp_path: Path) -> None:
+    write_lines(tmp_path / "a.jsonl", _texts(2))
+    job = make_job(tmp_path, Source("a", (tmp_path / "a.jsonl",), samples=3))
+    store = open_job(job)
+    found = pending(store)
+    assert [(prompt.row, prompt.sample) for prompt in found] == [
+        (1, 0),
+        (1, 1),
+        (1, 2),
+        (2, 0),
+        (2, 1),
+        (2, 2),
+    ]
+    assert found[1].id == found[0].id + "#1"
+    store.close()
+
+
+def test_a_unique_id_column_is_taken_by_itself(tmp_path: Path) -> None:
+    write_lines(tmp_path / "a.jsonl", [{"id": "q1", "prompt": "x"}, {"id": "q2", "prompt": "x"}])
+    store = open_job(make_job(tmp_path))
+    assert [prompt.id for prompt in pending(store)] == ["q1"]  # q2 asks the same and shares the answer
+    answer_all(store)
+    store.close()
+    assert sorted(row.id for row in read_rows(tmp_path / "out")) == ["q1", "q2"]
+
+
+def test_an_id_column_that_is_not_unique_is_not_taken_by_itself(tmp_path: Path) -> None:
+    write_lines(tmp_path / "a.jsonl", [{"id": "q", "prompt": "x"}, {"id": "q", "prompt": "y"}])
+    store = open_job(make_job(tmp_path))
+    assert all(len(prompt.id) == 32 for prompt in pending(store))
+    store.close()
+
+
+def test_a_named_id_column_that_clashes_is_refused_with_the_rows(tmp_path: Path) -> None:
+    write_lines(tmp_path / "a.jsonl", [{"key": f"k{n % 7}", "prompt": f"text {n}"} for n in range(14)])
+    job = make_job(tmp_path, Source("a", (tmp_path / "a.jsonl",), id_column="key"))
+    with pytest.raises(InputError, match=r"7 rows have the id.*'k0' in a row 1 and in a row 8.* and 2 more"):
+        open_job(job)
+
+
+def test_the_kind_of_id_is_decided_once(tmp_path: Path) -> None:
+    write_lines(tmp_path / "a.jsonl", [{"id": "q1", "prompt": "x"}, {"id": "q2", "prompt": "y"}])
+    store = open_job(make_job(tmp_path))
+    answer_all(store)
+    store.close()
+    write_lines(tmp_path / "a.jsonl", [{"id": "q1", "prompt": "x"}, {"id": "q1", "prompt": "z"}])
+    with pytest.raises(InputError, match="another --out"):
+        open_job(make_job(tmp_path))
+
+    other = tmp_path / "hash"
+    other.mkdir()
+    write_lines(other / "a.jsonl", [{"id": "q1", "prompt": "x"}, {"id": "q1", "prompt": "y"}])
+    open_job(make_job(other)).close()
+    write_lines(other / "a.jsonl", [{"id": "q1", "prompt": "x"}, {"id": "q2", "prompt": "y"}])
+    store = open_job(make_job(other))
+    assert all(len(prompt.id) == 32 for prompt in pending(store))
+    store.close()
+
+
+def test_unreadable_rows_are_failures_of_their_own(tmp_path: Path) -> None:
+    write_lines(tmp_path / "a.jsonl", [{"prompt": "x"}, '{"prompt": ', {"prompt": "y"}])
+    store = open_job(make_job(tmp_path))
+    assert states(store) == [State.PENDING, State.UNREADABLE, State.PENDING]
+    failed = json.loads((tmp_path / "out" / "failed" / "failed.jsonl").read_text())
+    assert (failed["kind"], failed["row"]) == ("unreadable", 2)
+    assert "line 2" in failed["reason"]
+    store.close()
+    write_lines(tmp_path / "a.jsonl", [{"prompt": "x"}, {"prompt": "mended"}, {"prompt": "y"}])
+    store = open_job(make_job(tmp_path))
+    assert {prompt.request.text for prompt in pending(store)} == {"x", "mended", "y"}
+    assert not (tmp_path / "out" / "failed" / "failed.jsonl").exists()
+    store.close()
+
+
+def test_nothing_is_scanned_when_nothing_changed(tmp_path: Path) -> None:
+    write_lines(tmp_path / "a.jsonl", _texts(5))
+    job = make_job(tmp_path)
+    open_job(job).close()
+    store = Store.open(replace(job, in_flight=64), disk=FastDisk())
+    told: list[float] = []
+    build_index(store, job, lambda rows, fraction: told.append(fraction))
+    assert told == []
+    store.close()
+
+
+def test_a_compressed_source_is_read_again_from_the_spool(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl.gz"
+    path.write_bytes(gzip.compress(b'{"prompt": "one"}\n{"prompt": "two"}\n'))
+    job = make_job(tmp_path, Source("a", (path,)))
+    store = open_job(job)
+    assert [prompt.request.text for prompt in pending(store)] == ["one", "two"]
+    answer_all(store, pending(store)[:1])
+    store.close()
+    path.write_bytes(gzip.compress(b'{"prompt": "zero"}\n{"prompt": "two"}\n{"prompt": "one"}\n'))
+    store = open_job(job)
+    assert sorted(prompt.request.text or "" for prompt in pending(store)) == ["two", "zero"]
+    assert [path.name for path in (tmp_path / "out" / "prompts").iterdir()] == ["spool-2.jsonl"]
+    store.close()
+
+
+def test_a_row_changed_under_a_running_job_is_not_sent(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "a.jsonl", _texts(3))
+    store = open_job(make_job(tmp_path))
+    assert store.index is not None
+    path.write_bytes(path.read_bytes().replace(b"text 1", b"text 7"))
+    first, second, third = store.index.load([0, 1, 2])
+    assert isinstance(first, Prompt)
+    assert isinstance(third, Prompt)
+    assert isinstance(second, FailedRow)
+    assert (second.kind, second.row) == ("source_changed", 2)
+    store.close()
+
+
+def test_other_sampling_on_the_same_folder_is_refused(tmp_path: Path) -> None:
+    write_lines(tmp_path / "a.jsonl", _texts(3))
+    job = make_job(tmp_path, Source("a", (tmp_path / "a.jsonl",), sampling={"temperature": 0.5}))
+    store = open_job(job)
+    hotter = replace(job, sources=(replace(job.sources[0], sampling={"temperature": 1.0}),))
+    store.close()
+    open_job(hotter).close()  # nothing is answered yet
+    store = open_job(hotter)
+    answer_all(store)
+    store.pin_model("small")
+    store.close()
+    with pytest.raises(UsageError, match=r"temperature of source 'a' is 0.5.* 3 rows .*with 1.0.*--out"):
+        open_job(job)
+    store = open_job(hotter)
+    with pytest.raises(UsageError, match=r'model is "large".*"small"'):
+        store.pin_model("large")
+    store.close()
+
+
+def test_excluded_prompts_are_left_out(tmp_path: Path) -> None:
+    write_lines(tmp_path / "a.jsonl", _texts(4))
+    store = open_job(make_job(tmp_path, out=tmp_path / "first"))
+    answer_all(store, pending(store)[:2], seal=True)
+    store.close()
+    store = open_job(make_job(tmp_path, exclude=(tmp_path / "first",)))
+    assert states(store) == [State.EXCLUDED, State.EXCLUDED, State.PENDING, State.PENDING]
+    store.close()
+
+
+def test_failed_rows_are_taken_up_again_when_asked(tmp_path: Path) -> None:
+    write_lines(tmp_path / "a.jsonl", [*_texts(2), {"prompt": "text 0"}])
+    store = open_job(make_job(tmp_path))
+    writer = BatchWriter(store, store.job)
+    assert writer.write([(p.seq, failure(p)) for p in pending(store)]) == ([], [0, 1, 2])
+    assert states(store) == [State.FAILED] * 3
+    writer.close()
+    store.close()
+    store = open_job(make_job(tmp_path, retry_failed=True))
+    assert states(store) == [State.PENDING, State.PENDING, State.DUPLICATE]
+    answer_all(store)
+    assert states(store) == [State.DONE] * 3
+    store.close()
+
+
+def test_a_duplicate_that_comes_after_the_answer_is_filled_from_it(tmp_path: Path) -> None:
+    write_lines(tmp_path / "a.jsonl", _texts(3))
+    store = open_job(make_job(tmp_path))
+    answer_all(store, seal=True)
+    store.close()
+    write_lines(tmp_path / "a.jsonl", [*_texts(3), {"prompt": "text 1", "late": True}])
+    store = open_job(make_job(tmp_path))
+    assert pending(store) == []
+    assert answer_all(store) == []
+    store.check()
+    store.close()
+    late = [row for row in read_rows(tmp_path / "out") if row.extra]
+    assert [(row.row, row.answer) for row in late] == [(4, "answer to text 1")]
+
+
+def test_random_pending_draws_every_free_prompt_and_no_other(tmp_path: Path) -> None:
+    write_lines(tmp_path / "a.jsonl", _texts(50))
+    store = open_job(make_job(tmp_path))
+    assert store.index is not None
+    taken = np.zeros(50, dtype=np.uint8)
+    taken[10:20] = 1
+    rng = np.random.default_rng(5)
+    assert sorted(store.index.random_pending(1000, rng, taken)) == [*range(10), *range(20, 50)]
+    drawn = Counter(int(seq) for _ in range(400) for seq in store.index.random_pending(4, rng, taken))
+    # 1,600 draws over 40 prompts: 40 each, standard deviation about 6
+    assert len(drawn) == 40
+    assert max(drawn.values()) < 40 + 6 * 6
+    store.close()
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    runs=st.lists(
+        st.tuples(st.lists(st.integers(0, 7), min_size=1, max_size=9), st.integers(0, 4)),
+        min_size=2,
+        max_size=4,
+    )
+)
+def test_edited_inputs_keep_what_is_answered(tmp_path: Path, runs: list[tuple[list[int], int]]) -> None:
+    """Against a plain model: a text is asked at most once ever; at the end each row of the input has one row.
+
+    The input of each run is any list of texts: reordered, shortened, lengthened, with duplicates.
+    """
+    folder = Path(tempfile.mkdtemp(dir=tmp_path))
+    asked: Counter[str] = Counter()
+    most: Counter[int] = Counter()  # the most rows of a text that any run's input had, if answered then
+    for numbers, answers in runs:
+        write_lines(folder / "a.jsonl", [{"prompt": f"text {number}"} for number in numbers])
+        store = open_job(make_job(folder))
+        free = pending(store)
+        assert len({p.request.text for p in free}) == len(free)
+        assert {p.request.text for p in free} == {f"text {number}" for number in numbers} - set(asked)
+        asked.update(answer_all(store, free[:answers]))
+        store.check()
+        store.close()
+        for number, count in Counter(numbers).items():
+            if f"text {number}" in asked:
+                most[number] = max(most[number], count)
+        rows = list(read_rows(folder / "out"))
+        assert Counter(row.prompt for row in rows) == Counter({f"text {n}": c for n, c in most.items()})
+        assert len({row.id for row in rows}) == len(rows)
+    assert max(asked.values(), default=1) == 1
