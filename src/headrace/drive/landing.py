@@ -144,7 +144,7 @@ class Landing:
             if endpoint is not None:
                 if isinstance(outcome, Later):
                     endpoint.on_later(now, outcome.status, outcome.retry_after_seconds)
-                    endpoint.limit = self._limits[url].on_later(endpoint.in_flight)
+                    endpoint.limit = self._limits[url].on_later(endpoint.in_flight, now)
                 else:
                     endpoint.on_unauthorised(now, outcome.status)
         self._progress.errors[kind] += 1

@@ -23,7 +23,7 @@ class Signal:
 def test_a_configured_limit_stays() -> None:
     limit = InFlightLimit(32)
     assert limit.on_signal(Signal(cap=8), 32) == 32
-    assert limit.on_later(32) == 32
+    assert limit.on_later(32, 0.0) == 32
     assert limit.origin == "configured"
 
 
@@ -61,13 +61,16 @@ def test_a_server_that_tells_nothing_gets_a_fixed_number() -> None:
     assert InFlightLimit(None).on_signal(None, 0) == 32
 
 
-def test_429_steps_back_and_the_way_up_is_slow() -> None:
+def test_429_steps_back_and_the_way_up_is_slow_while_the_server_has_a_queue() -> None:
     limit = InFlightLimit(None)
     limit.on_signal(Signal(cap=64), 0)
-    assert limit.on_later(60) == 45  # three quarters of what was in flight
-    up = [limit.on_signal(Signal(cap=64), 0) for _ in range(11)]
-    assert up[:2] == [48, 51]  # a twentieth of 72 at a time
+    assert limit.on_later(60, 0.0) == 45  # three quarters of what was in flight
+    assert limit.on_later(60, 0.9) == 45  # the same burst
+    up = [limit.on_signal(Signal(cap=64, queued=3), 0) for _ in range(11)]
+    assert up[:2] == [48, 51]  # a twentieth of 72 at a time while the server has a queue
     assert up[-1] == 72
+    assert limit.on_later(72, 1.0) == 54
+    assert [limit.on_signal(Signal(cap=64, queued=0), 0) for _ in range(2)] == [72, 72]  # a quarter, else
 
 
 def make_ticket(tries: int) -> Ticket:
