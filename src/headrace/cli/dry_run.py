@@ -7,6 +7,7 @@ import itertools
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headrace.errors import HeadraceError
@@ -20,6 +21,23 @@ if TYPE_CHECKING:
 
 PEEKED_ROWS = 1000
 SHOWN_ERRORS = 3
+
+
+@dataclass(slots=True)
+class _Ids:
+    """The users' own ids in the rows looked at: they hold for all sources of a job, or for none."""
+
+    seen: set[str] = field(default_factory=set)
+    rows: int = 0
+    without: list[str] = field(default_factory=list)
+
+    def verdict(self) -> str:
+        """What rows would be known by."""
+        if self.without:
+            return f"hash of what is sent (source {self.without[0]} has rows without an id)"
+        if len(self.seen) < self.rows:
+            return f"hash of what is sent (ids stand twice: {self.rows - len(self.seen):,})"
+        return f"your own ids (unique in the {self.rows:,} rows looked at)"
 
 
 def show_dry_run(resolved: ResolvedJob) -> int:
@@ -53,15 +71,18 @@ def _job_lines(resolved: ResolvedJob) -> Iterator[str]:
 
 
 def _source_lines(job: Job, problems: list[str]) -> Iterator[str]:
+    ids = _Ids()
     for source in job.sources:
         try:
-            yield from _one_source(job, source, problems)
+            yield from _one_source(job, source, ids)
         except HeadraceError as error:
             problems.append(f"source {source.name}: {error}")
         yield ""
+    yield f"Identity: {ids.verdict()}"
+    yield ""
 
 
-def _one_source(job: Job, source: Source, problems: list[str]) -> Iterator[str]:
+def _one_source(job: Job, source: Source, ids: _Ids) -> Iterator[str]:
     from headrace.drive.request import build_request
     from headrace.drive.sources import NoSpool, scan, shape_of
 
@@ -71,15 +92,17 @@ def _one_source(job: Job, source: Source, problems: list[str]) -> Iterator[str]:
     looked = readable = 0
     errors: list[str] = []
     first: Request | None = None
-    ids: set[str] = set()
     for row in itertools.islice(scan(source, numbers, NoSpool(), shape=shape), PEEKED_ROWS):
         looked += 1
         if row.prompt is None:
             errors.append(row.error or "")
             continue
         readable += 1
+        ids.rows += 1
         if row.prompt.own_id is not None:
-            ids.add(row.prompt.own_id)
+            ids.seen.add(row.prompt.own_id)
+        elif source.name not in ids.without:
+            ids.without.append(source.name)
         if first is None:
             first = build_request(row.prompt, source, job, 0)
     size_bytes = sum(path.stat().st_size for path in files)
@@ -91,21 +114,12 @@ def _one_source(job: Job, source: Source, problems: list[str]) -> Iterator[str]:
         count = "all" if source.limit is None else f"{source.limit:,}"
         yield f"  count: {count}; samples per row: {source.samples}"
     yield f"  shape: {shape.describe()}"
-    yield f"  identity: {_identity(len(ids), readable)}"
     for error in errors[:SHOWN_ERRORS]:
         yield f"  unreadable: {error}"
     if first is not None:
         yield f"  first request: POST {first.path}"
         body = {**({"model": job.model} if job.model else {}), **first.body}
         yield from ("    " + line for line in json.dumps(body, indent=2, ensure_ascii=False).splitlines())
-
-
-def _identity(ids: int, readable: int) -> str:
-    if ids == 0:
-        return "hash of what is sent"
-    if ids == readable:
-        return f"your own ids, unique in the {ids:,} rows looked at"
-    return f"your own id column has only {ids:,} different values in {readable:,} rows"
 
 
 def _server_lines(job: Job, problems: list[str]) -> Iterator[str]:

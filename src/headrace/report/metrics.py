@@ -226,12 +226,3 @@ class MetricsServer:
         self._server.server_close()
         thread: threading.Thread = self._thread
         thread.join(timeout=5)
-
-
-def metrics_table() -> str:
-    """The list of metrics as a Markdown table, for the docs."""
-    lines = ["| metric | kind | labels | meaning |", "|---|---|---|---|"]
-    for metric in METRICS:
-        name = metric.name + ("_total" if metric.kind == "counter" else "")
-        lines.append(f"| `{name}` | {metric.kind} | {', '.join(metric.labels) or '–'} | {metric.help} |")
-    return "\n".join(lines)

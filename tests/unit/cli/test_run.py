@@ -175,12 +175,33 @@ def test_a_dry_run_says_what_would_be_sent(
     assert said[0] == "Override: --max-tokens 5 instead of 9 (job.yaml:4:24)"
     assert "  rows looked at: 3 (all of it), readable 2, unreadable 1" in said
     assert "  shape: prompt from 'question', own id from 'id' if unique" in said
+    assert "Identity: your own ids (unique in the 2 rows looked at)" in said
     assert "  first request: POST /v1/chat/completions" in said
     assert '    "max_tokens": 5' in out
     assert "Server http://127.0.0.1:30000: serves m" in said
     assert "Server http://127.0.0.1:30001: does not answer: connection refused" in said
     assert "Model: m" in said
     assert said[-1] == "No problems; nothing was sent."
+
+
+@pytest.mark.parametrize(
+    ("rows", "verdict"),
+    [
+        ("", "hash of what is sent (source q has rows without an id)"),
+        (', "id": "a"', "hash of what is sent (ids stand twice: 1)"),
+        (', "id": "c"', "your own ids (unique in the 3 rows looked at)"),
+    ],
+)
+def test_own_ids_hold_for_all_sources_or_none(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, rows: str, verdict: str
+) -> None:
+    async def look(job: Job, api_key: str | None) -> list[FirstLook]:
+        return [FirstLook(url, ("m",), None) for url in job.servers]
+
+    monkeypatch.setattr(dry_run, "_look", look)
+    (tmp_path / "q.jsonl").write_text('{"question": "Why?"' + rows + "}\n")
+    _, out, _ = run(*FLAGS, "--prompts", "q.jsonl", "--dry-run")
+    assert f"Identity: {verdict}" in out.splitlines()
 
 
 def test_what_auto_progress_is() -> None:
