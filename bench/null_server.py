@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -54,24 +55,29 @@ def build(folder: Path) -> Path:
     return binary
 
 
-def free_ports(count: int = 1) -> int:
-    """The first of `count` ports in a row that nobody listens on now."""
-    for _ in range(100):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            first: int = probe.getsockname()[1]
-        taken: list[socket.socket] = []
-        try:
-            for port in range(first, first + count):
-                taken.append(socket.socket())
-                taken[-1].bind(("127.0.0.1", port))
+def free_ports(count: int = 1, beside: int = 0) -> int:
+    """The first of `count` ports in a row that nobody listens on now.
+
+    They lie below the range from which the kernel takes the ports of outgoing connections.
+
+    Args:
+        beside: each port's neighbour so far above it must be free as well.
+    """
+    for _ in range(200):
+        first = random.SystemRandom().randrange(20_000, 32_000)
+        wanted = [port + step for port in range(first, first + count) for step in {0, beside}]
+        if all(_is_free(port) for port in wanted):
             return first
+    raise Missing(f"no {count} free ports in a row on 127.0.0.1 between 20000 and 32000")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
         except OSError:
-            continue
-        finally:
-            for one in taken:
-                one.close()
-    raise Missing(f"no {count} free ports in a row on 127.0.0.1")
+            return False
+        return True
 
 
 def get(url: str, timeout_seconds: float = 10.0) -> bytes:

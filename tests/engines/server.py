@@ -72,7 +72,7 @@ class EngineServer:
         self.kind = launch.kind
         self.model = launch.model
         self.cap = launch.cap
-        self.port = free_ports()
+        self.port = free_ports(beside=10_000)  # SGLang's second port
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = folder / f"{launch.kind}-{launch.model}-{self.port}.log"
         self.began = time.monotonic()

@@ -17,6 +17,7 @@ from tests.driver_process import (
     finished_rows,
     headrace,
     kill_group,
+    open_rows,
     start,
     wait_until,
 )
@@ -183,11 +184,15 @@ def test_the_job_ends_on_sglang_when_vllm_beside_it_is_killed(
 def killed_and_survivor(servers: list[EngineServer], shared: Path, tmp_path: Path) -> None:
     """Kills the first server in the middle of a job and looks at what became of the job."""
     victim, survivor = servers
-    count, out = 120, tmp_path / "out"
+    count, out = 400, tmp_path / "out"
     words = run_flags(shared, out, victim, survivor, count=count, in_flight=8, max_tokens=64)
     process = start(*words, log=tmp_path / "log")
     try:
-        wait_until(lambda: durable_lines(out) >= 20 or process.poll() is not None, 240, "20 rows", 0.05)
+        wait_until(
+            lambda: {row["server"] for row in open_rows(out)} >= {victim.url, survivor.url}
+            or process.poll() is not None,
+            240, "both servers have answered", 0.05,
+        )  # fmt: skip
         assert process.poll() is None, (tmp_path / "log").read_text()
         victim.kill()
         assert process.wait(280) == 0, (tmp_path / "log").read_text()
