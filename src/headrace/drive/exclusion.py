@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,8 @@ from headrace.drive.records import Keys, as_keys
 from headrace.drive.request import key_of_id, own_key
 from headrace.drive.sources import expand, fingerprint
 from headrace.drive.sources.answered import answered_keys
+
+_KEYS_AT_ONCE = 8192
 
 
 def exclusion_prints(paths: Sequence[Path]) -> list[FilePrint]:
@@ -55,21 +58,23 @@ def read_excluded(job: Job, notes: list[str]) -> Keys:
         InputError: a file cannot be read.
         UsageError: a path is neither a job folder nor a file of rows.
     """
-    keys: set[bytes] = set()
+    found: list[Keys] = [as_keys([])]
     for path in job.exclude:
         if is_job_folder(path):
             for columns in read_columns(path, ("id", "sample")):
-                for text, sample in zip(columns["id"], columns["sample"], strict=True):
-                    key = key_of_id(text)
-                    if key is not None:
-                        keys.add(key)
-                    keys.add(own_key(text.removesuffix(f"#{sample}") if sample else text, sample))
+                pairs = list(zip(columns["id"], columns["sample"], strict=True))
+                found.append(as_keys([key for text, _ in pairs if (key := key_of_id(text)) is not None]))
+                found.append(
+                    as_keys([own_key(text.removesuffix(f"#{n}") if n else text, n) for text, n in pairs])
+                )
             continue
         problems: list[str] = []
-        keys.update(answered_keys(path, job, problems.append))
+        keys = answered_keys(path, job, problems.append)
+        while chunk := list(islice(keys, _KEYS_AT_ONCE)):
+            found.append(as_keys(chunk))
         if problems:
             notes.append(f"--exclude: {len(problems):,} rows leave nothing out; the first: {problems[0]}")
-    return as_keys(list(keys))
+    return np.concatenate(found)
 
 
 def is_job_folder(path: Path) -> bool:

@@ -7,10 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
+from headrace.drive.exclusion import excluded
 from headrace.drive.identity import Numbers, occurrences, shared
 from headrace.drive.job import Job
 from headrace.drive.pinned import Identity, Pinned
-from headrace.drive.records import Keys, Records
+from headrace.drive.reader import read_columns
+from headrace.drive.records import Keys, Records, as_keys
+from headrace.drive.request import key_of_id, own_key
 from headrace.drive.sources import read_row
 from headrace.drive.store import Store
 from headrace.errors import InputError
@@ -37,7 +40,7 @@ def decide_identity(
         InputError: the user named an id column, or ids are pinned as the user's own, and they do not do.
     """
     insisted = [source.name for source in job.sources if source.id_column is not None]
-    pinned = before.identity if before is not None else None
+    pinned = before.identity if before is not None else _identity_of_rows(store, owns, contents)
     if pinned is Identity.HASH:
         if insisted:
             store.notes.append(
@@ -85,6 +88,20 @@ def decide_identity(
         f"{len(pairs):,} rows have the id of another row but ask something else: {'; '.join(shown)}"
         f"{more}. {way_out}"
     )
+
+
+def _identity_of_rows(store: Store, owns: Keys, contents: Keys) -> Identity | None:
+    """What the rows that a lost ledger left behind are known by; None where there are none."""
+    if not store.is_rebuild:
+        return None
+    for columns in read_columns(store.folder.out, ("id", "sample")):
+        pairs = list(zip(columns["id"], columns["sample"], strict=True))
+        by_content = as_keys([key for text, _ in pairs if (key := key_of_id(text)) is not None])
+        by_own_id = as_keys([own_key(text.removesuffix(f"#{n}") if n else text, n) for text, n in pairs])
+        known = int(excluded(by_content, contents).sum()), int(excluded(by_own_id, owns).sum())
+        if any(known):
+            return Identity.HASH if known[0] >= known[1] else Identity.OWN
+    return None
 
 
 def _repeats(keys: Keys) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:

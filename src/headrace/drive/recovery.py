@@ -7,7 +7,8 @@ torn line) beyond what the ledger vouches for, a shard it does not know, or a se
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy.typing as npt
 from headrace.drive.identity import Numbers, match
 from headrace.drive.index import PromptIndex
 from headrace.drive.pinned import Identity
-from headrace.drive.records import Keys, as_keys
+from headrace.drive.records import RECORDS_PER_BLOCK, Keys, as_keys
 from headrace.drive.request import key_of_id, own_key
 from headrace.drive.segments import read_tail
 from headrace.drive.shards import read_shard
@@ -24,15 +25,15 @@ from headrace.drive.states import State
 from headrace.drive.store import Store
 
 _OCCURRENCE_DIGITS = 9
+_IDS_AT_ONCE = 8192
+_NO_KEY = bytes(16)  # of an id that no prompt of the job can have
 
 
 def take_up_rows(store: Store, index: PromptIndex, identity: Identity) -> None:
     """Brings ledger and files together; afterwards each open segment ends where the ledger says."""
     shards = store.folder.shards()
     known = store.ledger.sealed()
-    for number, path in shards.items():
-        if number not in known:
-            _take_up_shard(store, index, identity, number, path)
+    _take_up_shards(store, index, identity, {n: path for n, path in shards.items() if n not in known})
     missing = [number for number in known if number not in shards]
     if missing:
         store.notes.append(
@@ -50,13 +51,21 @@ def take_up_rows(store: Store, index: PromptIndex, identity: Identity) -> None:
             _ask_again(store, index, number, set(), 0)
 
 
-def _take_up_shard(store: Store, index: PromptIndex, identity: Identity, number: int, path: Path) -> None:
-    ids: list[tuple[str, int]] = []
-    for columns in read_shard(path, ("id", "sample")):
-        ids += zip(columns["id"], columns["sample"], strict=True)
-    found = find_seqs(store, identity, ids)
-    _note_done(store, index, found)
-    store.ledger.seal(number, len(ids))
+def _take_up_shards(store: Store, index: PromptIndex, identity: Identity, shards: dict[int, Path]) -> None:
+    """Notes the rows of shards that the ledger does not know; with a lost ledger that is all of them."""
+    counts: dict[int, int] = {}
+
+    def ids() -> Iterator[tuple[str, int]]:
+        for number, path in shards.items():
+            counts[number] = 0
+            for columns in read_shard(path, ("id", "sample")):
+                counts[number] += len(columns["id"])
+                yield from zip(columns["id"], columns["sample"], strict=True)
+
+    if shards:
+        _note_done(store, index, find_seqs(store, identity, ids()))
+    for number, rows in counts.items():
+        store.ledger.seal(number, rows)
 
 
 def _take_up_segment(
@@ -104,16 +113,27 @@ def _ask_again(store: Store, index: PromptIndex, segment: int, there: set[int], 
         )
 
 
-def find_seqs(store: Store, identity: Identity, ids: Sequence[tuple[str, int]]) -> Numbers:
-    """For each (id, sample) the seq of its prompt, or -1 when the job has none of that id."""
-    found = np.full(len(ids), -1, dtype=np.int64)
-    readings = [keys_of_id(text, sample, identity) for text, sample in ids]
-    for turn in range(2):
-        open_ones = [at for at, keys in enumerate(readings) if found[at] < 0 and len(keys) > turn]
-        if open_ones:
-            keys = as_keys([readings[at][turn][0] for at in open_ones])
-            times = np.array([readings[at][turn][1] for at in open_ones], dtype=np.uint32)
-            found[open_ones] = _look_up(store, keys, times)
+def find_seqs(store: Store, identity: Identity, ids: Iterable[tuple[str, int]]) -> Numbers:
+    """For each (id, sample) the seq of its prompt, or -1 when the job has none of that id.
+
+    Takes 40 bytes per id, and 60 per prompt of the job where the ids are many.
+    """
+    likely: list[Keys] = [as_keys([])]
+    times: list[npt.NDArray[np.uint32]] = [np.zeros(0, dtype=np.uint32)]
+    unlikely: dict[int, tuple[bytes, int]] = {}
+    count = 0
+    remaining = iter(ids)
+    while chunk := list(islice(remaining, _IDS_AT_ONCE)):
+        readings = [keys_of_id(text, sample, identity) or [(_NO_KEY, 0)] for text, sample in chunk]
+        likely.append(as_keys([keys[0][0] for keys in readings]))
+        times.append(np.array([keys[0][1] for keys in readings], dtype=np.uint32))
+        unlikely |= {count + at: keys[1] for at, keys in enumerate(readings) if len(keys) > 1}
+        count += len(chunk)
+    found = _look_up(store, np.concatenate(likely), np.concatenate(times))
+    again = [at for at in unlikely if found[at] < 0]
+    if again:
+        keys = as_keys([unlikely[at][0] for at in again])
+        found[again] = _look_up(store, keys, np.array([unlikely[at][1] for at in again], dtype=np.uint32))
     return found
 
 
@@ -144,7 +164,7 @@ def _look_up(store: Store, keys: Keys, times: npt.NDArray[np.uint32]) -> Numbers
     both, inverse = np.unique(np.column_stack([keys, times.astype(np.uint64)]), axis=0, return_inverse=True)
     seqs = np.full(len(both), -1, dtype=np.int64)
     begin = 0
-    for records in store.ledger.all_records():
+    for records in store.ledger.all_records(max(256, len(both) // RECORDS_PER_BLOCK)):
         here = match(records["key"], records["occurrence"], both[:, :2], both[:, 2].astype(np.uint32))
         seqs = np.where(here >= 0, here + begin, seqs)
         begin += len(records)

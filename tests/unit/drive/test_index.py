@@ -242,7 +242,7 @@ def test_random_pending_draws_every_free_prompt_and_no_other(tmp_path: Path) -> 
     store.close()
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     runs=st.lists(
         st.tuples(st.lists(st.integers(0, 7), min_size=1, max_size=9), st.integers(0, 4)),

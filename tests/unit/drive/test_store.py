@@ -85,6 +85,20 @@ def test_a_lost_ledger_is_remade_from_rows_with_own_ids(tmp_path: Path) -> None:
     store.close()
 
 
+def test_a_remade_ledger_knows_rows_by_what_they_were_known_by(tmp_path: Path) -> None:
+    write_lines(tmp_path / "a.jsonl", [{"id": "q", "prompt": "0"}, {"id": "q", "prompt": "1"}])
+    job = make_job(tmp_path)
+    store = open_job(job)
+    answer_all(store, pending(store)[:1])
+    store.close()
+    (job.out / "ledger.db").unlink()
+    # the ids have become unique meanwhile; the row in the folder is known by its content all the same
+    write_lines(tmp_path / "a.jsonl", [{"id": "q", "prompt": "0"}, {"id": "r", "prompt": "1"}])
+    store = open_job(job)
+    assert states(store) == [State.DONE, State.PENDING]
+    store.close()
+
+
 def test_a_damaged_ledger_is_set_aside(job: Job) -> None:
     _half_done(job)
     (job.out / "ledger.db").write_bytes(b"this is no database, whatever its name says" * 100)
