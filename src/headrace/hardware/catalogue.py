@@ -135,6 +135,6 @@ def _span(values: Sequence[Quantity], *, smallest: bool = False) -> Quantity:
     low = min(value.range[0] for value in values)
     high = max(value.range[1] for value in values)
     middle = min(value.value for value in values) if smallest else (low + high) / 2
-    if all(value == values[0] for value in values):
+    if all(value.value == values[0].value and value.range == values[0].range for value in values):
         return values[0]
     return Quantity(middle, values[0].unit, Origin.ASSUMED, "range over the candidates", low=low, high=high)
