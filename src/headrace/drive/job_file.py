@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from headrace.drive.job import Job
 from headrace.drive.job_resolver import Resolver
-from headrace.drive.job_schema import SOURCE_DEFAULTS, JobKeys, json_schema, say
+from headrace.drive.job_schema import SOURCE_DEFAULTS, JobKeys, json_schema, key_of, say
 from headrace.drive.job_text import Key, Place, PlacedText, read_placed, shorten
 from headrace.errors import UsageError
 
@@ -172,9 +172,8 @@ def _checked_keys(placed: PlacedText, wrong: set[Key], problems: list[str]) -> J
         return JobKeys.model_validate(value)
     except ValidationError as error:
         for item in error.errors(include_url=False):
-            key = tuple(part for part in item["loc"] if part != "[key]")
+            key, of_name = key_of(item)
             if not any(key[: len(bad)] == bad for bad in placed.faulty):
-                of_name = item["type"] == "extra_forbidden" or "[key]" in item["loc"]
                 problems.append(placed.at(key, say(item), name=of_name))
             wrong.add(_stand_in(value, key))
     try:

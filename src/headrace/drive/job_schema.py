@@ -272,16 +272,27 @@ def unknown_key(name: str, in_source: bool) -> str:
     return f"'{shorten(name)}' is no key of {where}.{hint or ' Known: ' + ', '.join(known) + '.'}"
 
 
+def key_of(error: Mapping[str, Any]) -> tuple[tuple[str | int, ...], bool]:
+    """Where a pydantic error lies, and whether it is about the name there instead of the value."""
+    loc = tuple(error["loc"])
+    if error["type"] == "extra_forbidden":
+        return loc, True
+    if len(loc) > 2 and loc[-1] == "[key]":  # pydantic's mark for the keys of a mapping
+        return loc[:-1], True
+    return loc, False
+
+
 def say(error: Mapping[str, Any]) -> str:
     """One sentence for one pydantic error: the key, the value, the limit, the nearest name."""
     loc, kind, value = tuple(error["loc"]), str(error["type"]), error["input"]
-    key = ".".join(str(part + 1 if isinstance(part, int) else part) for part in loc if part != "[key]")
+    place, of_name = key_of(error)
+    key = ".".join(str(part + 1 if isinstance(part, int) else part) for part in place)
     if kind == "missing":
         return _MISSING.get(str(loc[-1]), f"'{key}' is missing.")
     if kind == "extra_forbidden":
         return unknown_key(str(loc[-1]), in_source=len(loc) > 1)
     if kind == "enum":
-        if loc[-1] == "[key]":
+        if of_name:
             known = _CHOICES["flag"]
             return (
                 f"'{shorten(value)}' is no row flag; known: {', '.join(known)}.{nearest(str(value), known)}"

@@ -126,6 +126,17 @@ _VALUES = st.recursive(
 )
 
 
+def test_a_key_that_looks_like_the_validator_s_own_words(tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text("'[key]': 1\nflags_policy: {'[key]': keep, empty: '[key]'}\n")
+    with pytest.raises(UsageError) as caught:
+        load_job(path)
+    said = "\n".join(caught.value.problems).replace(f"{path}:", "")
+    assert "1:1: '[key]' is no key of the job." in said
+    assert "2:16: '[key]' is no row flag;" in said
+    assert "2:38: flags_policy.empty is '[key]';" in said
+
+
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.dictionaries(_WORDS | st.text(max_size=5), _VALUES, max_size=6))
 def test_no_mapping_makes_a_traceback(tmp_path: Path, value: dict[str, object]) -> None:
