@@ -137,7 +137,7 @@ def test_a_key_that_looks_like_the_validator_s_own_words(tmp_path: Path) -> None
     assert "2:38: flags_policy.empty is '[key]';" in said
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.dictionaries(_WORDS | st.text(max_size=5), _VALUES, max_size=6))
 def test_no_mapping_makes_a_traceback(tmp_path: Path, value: dict[str, object]) -> None:
     path = tmp_path / "job.yaml"
@@ -147,7 +147,7 @@ def test_no_mapping_makes_a_traceback(tmp_path: Path, value: dict[str, object]) 
     assert all(problem.strip() for problem in caught.value.problems)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.text(alphabet="ab: -[]{}&*!'\"\n\t#|>%@,?~\x00é", max_size=40) | st.binary(max_size=40))
 def test_no_text_makes_a_traceback(tmp_path: Path, text: str | bytes) -> None:
     path = tmp_path / "job.yaml"

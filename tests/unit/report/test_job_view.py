@@ -112,7 +112,7 @@ _COUNTS = st.integers(0, 10**9)
 _FIGURES = st.none() | st.floats(0, 1e9)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     width=st.sampled_from([80, 100, 120, 200]),
     message=_TEXTS,
