@@ -7,6 +7,7 @@
     ├── UnreachableError    (5)   a server, socket or job does not answer: start it, or name another
     ├── StorageError        (6)   the disk refuses: make room or choose another place, then run again
     └── JobStopped          (7)   the job stopped before its end and can be gone on with
+        └── Interrupted   (130)   … at once, by a second Ctrl-C
 
 Every message says what happened, the value, the limit and what to do. Anything that is not a
 `HeadraceError` is a fault in headrace and keeps its traceback (exit code 1). Exit code 0 is success;
@@ -63,6 +64,12 @@ class JobStopped(HeadraceError):
     """The job ended before every prompt was answered; the same command goes on with it."""
 
     exit_code = 7
+
+
+class Interrupted(JobStopped):
+    """The job was stopped at once by a second Ctrl-C; what was in flight will be asked again."""
+
+    exit_code = 130
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

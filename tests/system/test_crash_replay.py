@@ -59,7 +59,7 @@ class Answerer:
 
     def __call__(self, prompt: Prompt) -> Row | FailedRow:
         self.asked += 1
-        text = prompt.request.text or ""
+        text = prompt.request.messages[-1]["content"] if prompt.request.messages else ""
         if text.startswith("fail"):
             return FailedRow(prompt.id, "s", prompt.row, 0, "refused", "no", 400, "s", 1, 1.0)
         return Row(

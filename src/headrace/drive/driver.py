@@ -20,6 +20,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import uvloop
 
 from headrace.clock import Clock, SystemClock
@@ -39,12 +40,13 @@ from headrace.drive.rows import FailedRow, Row
 from headrace.drive.servers import Servers
 from headrace.drive.signals import LoadReader, NoLoad
 from headrace.drive.snapshot import snapshot
+from headrace.drive.states import State
 from headrace.drive.status import JobStatus
 from headrace.drive.store import Store
 from headrace.drive.ticket import Flight, Ticket
 from headrace.drive.writer import RowWriter
 from headrace.durable.disk import is_full
-from headrace.errors import HeadraceError, JobStopped
+from headrace.errors import HeadraceError, Interrupted, JobStopped
 from headrace.net.http import HttpClient, HttpFailure
 
 TICK_SECONDS = 1.0
@@ -106,6 +108,7 @@ class Driver:
         self.failures: Counter[str] = Counter()  # rows in failed/ by kind
         self.notes: list[str] = []
         self._stop_reason: str | None = None
+        self._interrupted = False  # by a second Ctrl-C
 
     # the run
 
@@ -182,9 +185,8 @@ class Driver:
         self._write_status(last)
         self._on_status(last)
         if left:
-            raise JobStopped(
-                f"{self._stop_reason} {left:,} prompts are left; the same command goes on with them."
-            )
+            kind = Interrupted if self._interrupted else JobStopped
+            raise kind(f"{self._stop_reason} {left:,} prompts are left; the same command goes on with them.")
         return last
 
     # sending
@@ -284,6 +286,10 @@ class Driver:
             self.pump()
             self._maybe_over()
 
+    def _pending(self) -> npt.NDArray[np.bool_]:
+        pending: npt.NDArray[np.bool_] = self.index.states == State.PENDING
+        return pending
+
     def _expected_tokens(self, source: int) -> float:
         asked = self.job.sources[source].sampling.get("max_tokens") or FALLBACK_TOKENS
         return self.progress.expected_tokens(source, float(asked))
@@ -293,7 +299,13 @@ class Driver:
         dispatcher = self.dispatcher
         nothing_left = self._exhausted and not dispatcher.ready and not dispatcher.waiting
         if (nothing_left or self.phase == "draining") and not dispatcher.flights and not self._unsaved:
-            self._over.set()
+            # a duplicate whose primary's row is gone from the disk becomes a prompt to be asked after all
+            self._untaken = self.index.pending_count() - int(np.count_nonzero(self._taken[self._pending()]))
+            if self._untaken and self.phase == "running":
+                self._exhausted = False
+                self._refill_wanted.set()
+            elif not self.index.count(State.DUPLICATE) or self.phase == "draining":
+                self._over.set()
 
     # the writer, whose thread calls the two `_in_thread`
 
@@ -352,7 +364,7 @@ class Driver:
             await asyncio.sleep(min(TICK_SECONDS, self._status_every))
 
     def _write_status(self, status: JobStatus) -> None:
-        """Leaves a snapshot for those who cannot reach the socket. It is no record: a full disk may skip it."""
+        """Leaves a snapshot for those who cannot reach the socket; no record, so a full disk may skip it."""
         try:
             self.store.disk.write_atomic(self.job.out / commands.STATUS_NAME, msgspec.json.encode(status))
         except OSError as error:
@@ -379,6 +391,7 @@ class Driver:
     def _interrupt(self) -> None:
         """First: send nothing new, let what runs finish. Second: stop now."""
         if self.phase == "draining":
+            self._interrupted = True
             self._stop_reason = "Stopped at once; what was in flight will be asked again."
             self._over.set()
         else:

@@ -52,14 +52,13 @@ def build_request(prompt: PromptRow, source: Source, job: Job, sample: int = 0) 
     if prompt.body is not None:
         return _batch_request(prompt, prompt.body, source, sample)
     if job.api is Api.CHAT:
-        messages, text = prompt.messages, prompt.text
+        messages = prompt.messages
         if messages is None:
-            messages = ({"role": "user", "content": text},)
+            messages = ({"role": "user", "content": prompt.text},)
         if source.system and not any(message["role"] in SYSTEM_ROLES for message in messages):
             messages = ({"role": "system", "content": source.system}, *messages)
-            text = None
         body = {"messages": messages, **_settings(source, sample)}
-        return Request(CHAT_PATH, body, None if text is not None else messages, text)
+        return Request(CHAT_PATH, body, messages, None)
     if prompt.text is None:
         raise InputError(
             f"row {prompt.row:,} is a chat, and `api: {job.api}` asks plain prompts only: a chat needs the "

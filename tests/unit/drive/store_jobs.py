@@ -69,12 +69,18 @@ def answer(prompt: Prompt, text: str = "", **fields: Any) -> Row:
     values: dict[str, Any] = {
         "id": prompt.id, "source": "a", "row": prompt.row, "sample": prompt.sample,
         "messages": None if request.messages is None else [dict(turn) for turn in request.messages],
-        "prompt": request.text, "answer": text or f"answer to {request.text}", "reasoning": None,
+        "prompt": request.text, "answer": text or f"answer to {asked_text(prompt)}", "reasoning": None,
         "finish_reason": "stop", "flags": [], "prompt_tokens": 3, "completion_tokens": 5,
         "server": "http://localhost:1", "model": "m", "latency_seconds": 0.5, "tries": 1, "finished_at": 7.0,
         "extra": as_json_text(prompt.extra) if prompt.extra is not None else None,
     }  # fmt: skip
     return Row(**values | fields)
+
+
+def asked_text(prompt: Prompt) -> str:
+    """What the prompt asks: its one turn, or its plain text."""
+    messages = prompt.request.messages
+    return prompt.request.text or "" if messages is None else str(messages[-1]["content"])
 
 
 def failure(prompt: Prompt, reason: str = "no") -> FailedRow:
@@ -102,7 +108,7 @@ def answer_all(store: Store, prompts: Iterable[Prompt] | None = None, *, seal: b
     if seal:
         writer.seal()
     writer.close()
-    return [prompt.request.text or "" for prompt in asked]
+    return [asked_text(prompt) for prompt in asked]
 
 
 def states(store: Store) -> list[State]:

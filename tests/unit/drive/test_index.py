@@ -26,6 +26,7 @@ from headrace.errors import InputError, UsageError
 from tests.unit.drive.store_jobs import (
     FastDisk,
     answer_all,
+    asked_text,
     failure,
     make_job,
     open_job,
@@ -124,7 +125,7 @@ def test_unreadable_rows_are_failures_of_their_own(tmp_path: Path) -> None:
     store.close()
     write_lines(tmp_path / "a.jsonl", [{"prompt": "x"}, {"prompt": "mended"}, {"prompt": "y"}])
     store = open_job(make_job(tmp_path))
-    assert {prompt.request.text for prompt in pending(store)} == {"x", "mended", "y"}
+    assert {asked_text(prompt) for prompt in pending(store)} == {"x", "mended", "y"}
     assert not (tmp_path / "out" / "failed" / "failed.jsonl").exists()
     store.close()
 
@@ -145,12 +146,12 @@ def test_a_compressed_source_is_read_again_from_the_spool(tmp_path: Path) -> Non
     path.write_bytes(gzip.compress(b'{"prompt": "one"}\n{"prompt": "two"}\n'))
     job = make_job(tmp_path, Source("a", (path,)))
     store = open_job(job)
-    assert [prompt.request.text for prompt in pending(store)] == ["one", "two"]
+    assert [asked_text(prompt) for prompt in pending(store)] == ["one", "two"]
     answer_all(store, pending(store)[:1])
     store.close()
     path.write_bytes(gzip.compress(b'{"prompt": "zero"}\n{"prompt": "two"}\n{"prompt": "one"}\n'))
     store = open_job(job)
-    assert sorted(prompt.request.text or "" for prompt in pending(store)) == ["two", "zero"]
+    assert sorted(asked_text(prompt) for prompt in pending(store)) == ["two", "zero"]
     assert [path.name for path in (tmp_path / "out" / "prompts").iterdir()] == ["spool-2.jsonl"]
     store.close()
 
@@ -262,8 +263,8 @@ def test_edited_inputs_keep_what_is_answered(tmp_path: Path, runs: list[tuple[li
         write_lines(folder / "a.jsonl", [{"prompt": f"text {number}"} for number in numbers])
         store = open_job(make_job(folder))
         free = pending(store)
-        assert len({p.request.text for p in free}) == len(free)
-        assert {p.request.text for p in free} == {f"text {number}" for number in numbers} - set(asked)
+        assert len({asked_text(p) for p in free}) == len(free)
+        assert {asked_text(p) for p in free} == {f"text {number}" for number in numbers} - set(asked)
         asked.update(answer_all(store, free[:answers]))
         store.check()
         store.close()
@@ -271,6 +272,6 @@ def test_edited_inputs_keep_what_is_answered(tmp_path: Path, runs: list[tuple[li
             if f"text {number}" in asked:
                 most[number] = max(most[number], count)
         rows = list(read_rows(folder / "out"))
-        assert Counter(row.prompt for row in rows) == Counter({f"text {n}": c for n, c in most.items()})
+        assert Counter((row.messages or [])[-1]["content"] for row in rows) == Counter({f"text {n}": c for n, c in most.items()})
         assert len({row.id for row in rows}) == len(rows)
     assert max(asked.values(), default=1) == 1

@@ -44,7 +44,7 @@ def test_text_over_the_chat_api() -> None:
     request = ask(TEXT, sampling={"max_tokens": 5, "temperature": 1, "top_p": None})
     assert request.path == "/v1/chat/completions"
     assert listed(request) == {"messages": [USER], "max_tokens": 5, "temperature": 1.0}
-    assert (request.messages, request.text) == (None, "hi")
+    assert (request.messages, request.text) == ((USER,), None)
 
 
 def test_system_prompt_goes_before_rows_that_have_none() -> None:

@@ -19,6 +19,7 @@ from headrace.errors import BusyError, UsageError
 from tests.unit.drive.store_jobs import (
     FastDisk,
     answer_all,
+    asked_text,
     make_job,
     open_job,
     pending,
@@ -163,7 +164,7 @@ def test_shards_that_were_moved_away_count_as_answered(job: Job) -> None:
         path.unlink()
     store = open_job(job)
     assert "1 of 1 finished shards" in store.notes[0]
-    assert [prompt.request.text for prompt in pending(store)] == ["text 2", "text 3"]
+    assert [asked_text(prompt) for prompt in pending(store)] == ["text 2", "text 3"]
     store.close()
 
 
