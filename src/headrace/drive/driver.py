@@ -16,6 +16,7 @@ import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
@@ -51,7 +52,9 @@ from headrace.net.http import HttpClient, HttpFailure
 
 TICK_SECONDS = 1.0
 STATUS_FILE_SECONDS = 2.0
-MAX_BACKLOG = 4096  # rows waiting for the disk: beyond, nothing new is sent
+# Answers waiting for the disk: beyond, nothing new is sent. Bounds memory when the disk, not the fleet, is slow.
+MAX_BACKLOG_CHARACTERS = 8 * 1024 * 1024
+MAX_BACKLOG_ROWS = 4096
 FALLBACK_TOKENS = 512.0  # expected output tokens of a row while nothing at all is known
 REFILL_MIN, REFILL_MAX = 64, 1024
 # A job whose first answers are nearly all refusals is misconfigured: stop before 654,676 rows fail.
@@ -105,6 +108,8 @@ class Driver:
         self._added: dict[str, Any] = {"return_token_ids": True} if job.token_ids else {}
         self._exhausted = False  # every pending prompt has been taken up
         self._unsaved = 0  # prompts handed to the writer and not yet durable
+        self._row_characters = 8192.0  # of an answer, a moving average
+        self._max_backlog = 1024
         self.failures: Counter[str] = Counter()  # rows in failed/ by kind
         self.notes: list[str] = []
         self._stop_reason: str | None = None
@@ -133,10 +138,13 @@ class Driver:
 
     def _report_scan(self, rows: int, fraction: float) -> None:
         self.message = f"reading prompts: {rows:,} rows, {fraction:.0%}"
-        self._on_status(snapshot(self, None))
+        status = snapshot(self, None)
+        self._write_status(status)  # whoever waits for this process sees that it lives
+        self._on_status(status)
 
     async def _main(self) -> JobStatus:
         self._loop = asyncio.get_running_loop()
+        self._loop.set_default_executor(ThreadPoolExecutor(2, "headrace-files"))  # prompts, status file
         self._refill_wanted = asyncio.Event()
         self._over = asyncio.Event()
         self.writer = RowWriter(self.store, self.job, self._durable_in_thread, self._trouble_in_thread)
@@ -193,7 +201,7 @@ class Driver:
 
     def pump(self) -> None:
         """Sends as much as there is room for. Called whenever a permit, a prompt or a moment comes."""
-        if self.phase != "running" or self.trouble is not None or self.writer.backlog() > MAX_BACKLOG:
+        if self.phase != "running" or self.trouble is not None or self.writer.backlog() > self._max_backlog:
             return
         now = self.clock.monotonic()
         dispatcher = self.dispatcher
@@ -311,6 +319,8 @@ class Driver:
 
     def _save_row(self, seq: int, row: Row) -> None:
         self._unsaved += 1
+        self._row_characters += 0.01 * (len(row.answer) + len(row.reasoning or "") - self._row_characters)
+        self._max_backlog = min(MAX_BACKLOG_ROWS, MAX_BACKLOG_CHARACTERS // (1 + int(self._row_characters)))
         self.writer.submit_row(seq, row)
 
     def _save_failure(self, seq: int, failed: FailedRow) -> None:
