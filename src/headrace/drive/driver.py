@@ -52,7 +52,7 @@ from headrace.net.http import HttpClient, HttpFailure
 
 TICK_SECONDS = 1.0
 STATUS_FILE_SECONDS = 2.0
-# Answers waiting for the disk: beyond, nothing new is sent. Bounds memory when the disk, not the fleet, is slow.
+# Answers waiting for the disk: beyond, nothing new is sent, so that a slow disk cannot fill the memory.
 MAX_BACKLOG_CHARACTERS = 8 * 1024 * 1024
 MAX_BACKLOG_ROWS = 4096
 FALLBACK_TOKENS = 512.0  # expected output tokens of a row while nothing at all is known

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec.structs
+
 from headrace.drive.rows import Row
 from headrace.drive.segments import decode_rows, line_chunks
 from headrace.durable.disk import AppendFile, Disk
@@ -72,10 +74,10 @@ def as_batch(rows: Sequence[Row], schema: pa.Schema) -> pa.RecordBatch:
     """The rows as one Arrow batch."""
     import pyarrow as pa
 
-    arrays = [
-        pa.array([getattr(row, field.name) for row in rows], type=field.type, from_pandas=False)
-        for field in schema
-    ]
+    by_name = dict(
+        zip(Row.__struct_fields__, zip(*map(msgspec.structs.astuple, rows), strict=True), strict=True)
+    )
+    arrays = [pa.array(by_name[field.name], type=field.type, from_pandas=False) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
