@@ -27,6 +27,7 @@ import uvloop
 from headrace.clock import Clock, SystemClock
 from headrace.drive import commands
 from headrace.drive.api_key import read_api_key
+from headrace.drive.collection import seldom_collected
 from headrace.drive.control import ControlServer
 from headrace.drive.dispatcher import Dispatcher
 from headrace.drive.endpoint import EndpointState
@@ -131,7 +132,7 @@ class Driver:
             self._untaken = self.index.pending_count()
             self._taken = np.zeros(len(self.index.states), dtype=np.uint8)
             self._random = np.random.default_rng([self.job.seed, self._untaken])
-            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            with seldom_collected(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 return runner.run(self._main())
         finally:
             self.store.close()
