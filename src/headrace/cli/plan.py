@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
+    from headrace.engines.sglang.server_info import ServerInfo
     from headrace.hardware.catalogue import Ambiguous
     from headrace.hardware.device import Device
 
@@ -21,6 +23,12 @@ def plan(
         str, typer.Option(help="Its version, like 0.5.12; without it the newest rules known.")
     ] = "",
     flags: Annotated[str, typer.Option(help="The server's flags, or its whole launch line.")] = "",
+    server_info: Annotated[
+        Path | None,
+        typer.Option(
+            help="A saved answer of SGLang's /server_info, in place of --flags and --engine-version."
+        ),
+    ] = None,
     change: Annotated[
         str, typer.Option(help="Edits the flags: a given flag replaces its namesake, -FLAG removes it.")
     ] = "",
@@ -64,8 +72,17 @@ def plan(
     from headrace.quantities import Origin, Quantity
 
     planner = planner_of(engine)
-    rules = planner.rules(engine_version)
-    line = LaunchLine.parse(flags, planner.table, rules.version)
+    told = parse_reported(reported) if reported else {}
+    if server_info is not None:
+        info = _read_server_info(server_info)
+        rules, line, told = (
+            planner.rules(engine_version or info.version),
+            info.line,
+            {**info.reported, **told},
+        )
+    else:
+        rules = planner.rules(engine_version)
+        line = LaunchLine.parse(flags, planner.table, rules.version)
     wide, copies = (
         ("--tp-size", "--dp-size")
         if planner.engine == "sglang"
@@ -79,7 +96,6 @@ def plan(
             line = line.changed(f"{flag} {value}", planner.table, rules.version)
     if change:
         line = line.changed(change, planner.table, rules.version)
-    told = parse_reported(reported) if reported else {}
 
     def given(gib: float | None, flag: str, key: str) -> Quantity | None:
         if gib is None and key not in told:
@@ -122,6 +138,23 @@ def plan(
     Console(highlight=False, markup=False, emoji=False).print(
         plan_view(planned, changes, explained, ways, target_cap)
     )
+
+
+def _read_server_info(path: Path) -> ServerInfo:
+    """Reads a saved /server_info answer, at most 16 MB of it."""
+    import json
+
+    from headrace.engines.sglang.server_info import read_server_info
+    from headrace.errors import InputError
+
+    try:
+        if path.stat().st_size > 16 * 1024 * 1024:
+            raise InputError(f"{path} is larger than 16 MB: an answer of /server_info is some kilobytes.")
+        return read_server_info(json.loads(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}.") from error
+    except ValueError as error:
+        raise InputError(f"{path} is not JSON: {error}.") from error
 
 
 def _ask(ambiguous: Ambiguous) -> Device | None:

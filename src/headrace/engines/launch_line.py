@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from headrace.engines.flags import FlagTable
 from headrace.engines.versions import Version
 from headrace.errors import UsageError
+from headrace.quantities import Origin
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 _NUMBER = re.compile(r"-\d+(\.\d+)?$")
@@ -41,6 +42,7 @@ class LaunchLine:
     environment: Mapping[str, str] | None = None
     program: tuple[str, ...] = ()
     loose: tuple[str, ...] = ()
+    origin: Origin = Origin.CONFIGURED  # `reported` where a server said it, not a person
 
     @classmethod
     def parse(cls, text: str, table: FlagTable, version: Version) -> LaunchLine:

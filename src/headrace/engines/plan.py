@@ -74,8 +74,7 @@ class MemoryPlan:
     `cap` is the engine's effective maximum of running requests, as its server would report it, and
     `cap_bound_by` with `cap_term` what bound it. `ladder` holds every cap, lowest first, each computed with
     all lower ones removed; with a known context it has the KV pool's rung as well. A plan that would not
-    start has `refusals`, and its figures are what the sizes would be without them; `cap` is None where
-    there are none.
+    start has `refusals`, no cap and no ladder; its figures are what the sizes would be without them.
     """
 
     inputs: PlanInputs

@@ -152,7 +152,7 @@ class Resolver:
             self.refuse(f"{flag} takes {kind}, got '{got}': the server refuses to start.")
             self.set(name, default, Origin.DEFAULT, source or "the engine's default")
             return default
-        self.set(name, value, Origin.CONFIGURED, flag)
+        self.set(name, value, self.line.origin, flag)
         return value
 
     def word(
@@ -169,14 +169,14 @@ class Resolver:
             )
             self.set(name, default, Origin.DEFAULT, source or "the engine's default")
             return default
-        self.set(name, words[0], Origin.CONFIGURED, flag)
+        self.set(name, words[0], self.line.origin, flag)
         return words[0]
 
     def switch(self, name: str, default: bool = False) -> bool:
         """Sets and returns a switch: True where the flag was given, False where its --no- form was."""
         if name in self.given:
             flag = self.given[name][0]
-            self.set(name, not flag.startswith("--no-"), Origin.CONFIGURED, flag)
+            self.set(name, not flag.startswith("--no-"), self.line.origin, flag)
         else:
             self.set(name, default, Origin.DEFAULT, "the engine's default")
         return bool(self.values[name].value)

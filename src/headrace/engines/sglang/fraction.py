@@ -25,8 +25,7 @@ _QWEN_VISION_HIDDEN = 1152  # the class default of Qwen3-VL's and Qwen3.5's visi
 
 
 def default_fraction(run: Resolver, inputs: PlanInputs) -> None:
-    """Sets chunked_prefill_size, cuda_graph_max_bs_decode and mem_fraction_static, as given or by the rule.
-    """
+    """Sets chunked_prefill_size, cuda_graph_max_bs_decode and mem_fraction_static, as given or by the rule."""
     version = inputs.rules.version
     card_mib = inputs.device.memory_bytes.value / (1 << 20)
     tp, pp = int(run["tp_size"]), int(run["pp_size"])
@@ -67,8 +66,7 @@ def default_fraction(run: Resolver, inputs: PlanInputs) -> None:
 
 
 def _prefill_graphs(run: Resolver, inputs: PlanInputs, chunk: int, ranks: int, pp: int) -> float:
-    """MiB set aside for prefill graphs, on by default from 0.5.10 (off for vision, DP attention, pipeline).
-    """
+    """MiB set aside for prefill graphs, on by default from 0.5.10 (off for vision, DP attention, pipeline)."""
     if inputs.rules.version < Version(0, 5, 10) or run["multimodal"] or ranks > 1 or pp > 1:
         return 0.0
     if run.is_given("cuda_graph_backend_prefill") or run.is_given("disable_piecewise_cuda_graph"):

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from headrace.engines.plan import GIB, PlanInputs
 from headrace.engines.settings import EngineSettings
+from headrace.engines.sglang.compressed import bytes_per_full_token, is_compressed
 from headrace.engines.sglang.rules import MemoryRules
 from headrace.engines.versions import Version
 from headrace.models.layers import LatentAttention
@@ -211,6 +212,14 @@ def _tokens(
     page = int(settings["page_size"] or 1)
     limit = settings["max_total_tokens"]
     window_ratio = float(settings["swa_full_tokens_ratio"] or 0.8)
+    if is_compressed(inputs.model):
+        drafts = settings["speculative_algorithm"] is not None
+        sizes.cell_bytes = bytes_per_full_token(inputs.model, window_ratio, drafts)
+        tokens = int(available / sizes.cell_bytes) // page * page
+        tokens = min(tokens, int(limit) // page * page) if limit is not None else tokens
+        sizes.window_tokens = int(tokens * window_ratio) // page * page
+        sizes.full_token_bytes = sizes.cell_bytes  # the window's rows are part of the price
+        return tokens
     fewest: int | None = None
     for stage in stages:
         full, window = _token_bytes(inputs, settings, stage)

@@ -64,9 +64,9 @@ class SglangPlanner:
             inputs,
             settings,
             _pools(settings, sizes, figures, free, weights),
-            None if sizes.failures else cap,
-            Constraint.CONFIGURATION_ERROR if sizes.failures else bound,
-            "the server would not start" if sizes.failures else term,
+            None if settings.refusals else cap,
+            Constraint.CONFIGURATION_ERROR if settings.refusals else bound,
+            "the server would not start" if settings.refusals else term,
             ladder,
             figures,
             _assumptions(inputs, settings, free, weights),
@@ -259,7 +259,7 @@ def _ladder(
     """Every cap, lowest first. With the radix cache off the flag makes the slots: there is no rung between
     them.
     """
-    if sizes.failures:
+    if settings.refusals:
         return ()
     follows = bool(
         settings["disable_radix_cache"]
@@ -337,7 +337,7 @@ def _pools(
     if "draft_state_bytes" in figures:
         pools.append(Pool("draft states", figures["draft_state_bytes"]))
     kv = figures["kv_tokens"]
-    if sizes.window_tokens is None:
+    if sizes.window_tokens is None or not sizes.window_token_bytes:
         pools.append(
             Pool(
                 "KV pool",
