@@ -9,7 +9,7 @@ from typing import Any
 
 from headrace.words import Api, Flag, FlagPolicy, OutputFormat
 
-DEFAULT_POLICIES: Mapping[Flag, FlagPolicy] = {flag: FlagPolicy.KEEP for flag in Flag}
+DEFAULT_POLICIES: Mapping[Flag, FlagPolicy] = dict.fromkeys(Flag, FlagPolicy.KEEP)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,11 @@ class EndpointStatus(msgspec.Struct, frozen=True, kw_only=True):
         state: `reachable`, `limited` (429/503: stepping back), `broken` (breaker open), `refusing`
             (401/403: it takes nothing of ours), `draining`, `drained`, `removed`.
         why: what it said or did, when not reachable; else "".
-        in_flight, limit: requests; `limit_origin` is `configured`, `reported` (cap + standing queue) or `climbing`.
+        in_flight, limit: requests.
+        limit_origin: `configured`, `reported` (cap and a standing queue) or `climbing`.
         cap, running, queued: as the server reports them; None where it does not.
         answered: rows answered by this server; `errors`: tries that failed there, by kind.
-        output_tokens_per_second: over the last window, finished requests and the estimate for those in flight.
+        output_tokens_per_second: over the last window, the estimate for what is in flight included.
         median_latency_seconds: of its recent answers; None before the first.
     """
 
@@ -66,7 +67,7 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
         done_this_run, tries_this_run: since this run began.
         requests_per_second: answers per second over the last window.
         output_tokens_per_second: finished and in flight; None before anything finished.
-        output_tokens_per_second_finished: finished requests only: too low until about two latencies have passed.
+        output_tokens_per_second_finished: finished requests only; too low until `settled`.
         in_flight_tokens: estimate of output tokens already made by requests in flight.
         settled: two median latencies have passed, so the finished-only figure can be trusted.
         eta_seconds: by tokens: remaining rows × mean output tokens of their source ÷ rate; None when unknown.
