@@ -101,6 +101,13 @@ def _default(value: Any) -> str:
     return f"`{value.value if hasattr(value, 'value') else value}`"
 
 
+def sampling_parameters() -> str:
+    """The sampling parameters that are known, in one line."""
+    from headrace.drive.sampling import KNOWN
+
+    return ", ".join(f"`{name}`" for name in KNOWN) + ".\n"
+
+
 def row_schema() -> str:
     """The columns of a finished shard."""
     from headrace.drive.shards import shard_schema
