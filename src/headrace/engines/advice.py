@@ -29,6 +29,11 @@ class Change:
     def cap(self) -> int:
         return int(self.plan.cap.value) if self.plan.cap else 0
 
+    @property
+    def running(self) -> int:
+        """Requests that can run at the stated context: the lowest rung."""
+        return int(self.plan.lowest.running.value) if self.plan.lowest else 0
+
     def to_json(self) -> dict[str, Any]:
         return {
             "lever": self.candidate.lever,
@@ -37,6 +42,7 @@ class Change:
             "cost_rank": self.candidate.cost_rank,
             "cap": self.cap,
             "cap_bound_by": str(self.plan.cap_bound_by),
+            "running": self.running,
             "kv_tokens": self.plan.figure("kv_tokens"),
             "flags": self.line,
         }
@@ -46,16 +52,17 @@ def next_changes(planner: Planner, plan: MemoryPlan) -> list[Change]:
     """Returns the single changes that lift the cap, those that cost least first; each checked by its own
     plan.
 
-    A change that the engine refuses, or that lifts nothing, is left out.
+    More is a higher lowest rung: the cap, or at a stated context the pool where that is lower. A change that
+    the engine refuses, or that lifts nothing, is left out.
     """
-    cap = int(plan.cap.value) if plan.cap else 0
+    before = plan.lowest.running.value if plan.lowest else 0
     found = []
     for candidate in planner.candidates(plan):
         line = plan.inputs.line.changed(candidate.change, planner.table, plan.inputs.rules.version)
         after = planner.plan(plan.inputs.with_line(line))
-        if after.would_start and after.cap is not None and after.cap.value > cap:
+        if after.would_start and after.lowest is not None and after.lowest.running.value > before:
             found.append(Change(candidate, after, line.text()))
-    return sorted(found, key=lambda change: (change.candidate.cost_rank, -change.cap))
+    return sorted(found, key=lambda change: (change.candidate.cost_rank, -change.running))
 
 
 def solutions(planner: Planner, plan: MemoryPlan, cap: int) -> list[Solution]:

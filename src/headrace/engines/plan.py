@@ -95,6 +95,11 @@ class MemoryPlan:
     def would_start(self) -> bool:
         return not self.refusals
 
+    @property
+    def lowest(self) -> Rung | None:
+        """The lowest rung: what bounds running requests at the stated context; None if it would not start."""
+        return self.ladder[0] if self.ladder else None
+
     def figure(self, name: str) -> float | None:
         """Returns a figure's value by name, None where the plan has none of it."""
         found = self.figures.get(name)
@@ -125,6 +130,9 @@ class MemoryPlan:
             document[key] = found.to_json() if found else None
         for key, found in self.figures.items():
             document[key] = found.to_json()
+        lowest = self.lowest
+        document["running"] = lowest.running.to_json() if lowest else None
+        document["running_bound_by"] = str(lowest.constraint if lowest else self.cap_bound_by)
         document["ladder"] = [rung.to_json() for rung in self.ladder]
         document["pools"] = [pool.to_json() for pool in self.pools]
         document["settings"] = self.settings.to_json()

@@ -18,7 +18,7 @@ class Version:
 
     @classmethod
     def parse(cls, text: str) -> Version | None:
-        """Returns the version at the start of `text` ("v0.5.12", "0.5.12.post1"), None where there is none."""
+        """Returns the version at the start of `text` ("v0.5.12", "0.5.12.post1"), or None."""
         found = _NUMBERS.match(text.strip().removeprefix("v"))
         return cls(*(int(part or 0) for part in found.groups())) if found else None
 

@@ -66,8 +66,12 @@ def _title(plan: MemoryPlan) -> Text:
     head = Text(printable(text), style="bold")
     if plan.cap is None:
         return head.append("\nWould not start.", style="bold red")
-    cap = f"\nCap {plan.cap.value:,.0f} running requests, bound by {plan.cap_bound_by}: {plan.cap_term}."
-    return head.append("\n" + printable(cap.strip()))
+    cap = f"Cap {plan.cap.value:,.0f} running requests, bound by {plan.cap_bound_by}: {plan.cap_term}."
+    lowest = plan.lowest
+    if lowest is not None and lowest.running.value < plan.cap.value:
+        context = plan.inputs.context_tokens or float(plan.settings.values["max_model_len"].value or 0)
+        cap += f" At {context:,.0f} tokens each {lowest.running.value:,.0f} run: {lowest.constraint}."
+    return head.append("\n" + printable(cap))
 
 
 def bar(pools: Sequence[Pool]) -> Text:
@@ -148,10 +152,10 @@ def _merged(ladder: Sequence[Rung]) -> Iterator[Rung]:
 
 def _changes(plan: MemoryPlan, changes: Sequence[Change]) -> RenderableType:
     lines: list[RenderableType] = [Text("What single changes give (each needs a restart)", style="bold")]
-    now = f"{plan.cap.value:,.0f}" if plan.cap else "none"
+    now = f"{plan.lowest.running.value:,.0f}" if plan.lowest else "none"
     for change in changes:
         tokens = change.plan.figure("kv_tokens") or 0
-        head = f"cap {now} → {change.cap:,}, {tokens:,.0f} KV tokens: {change.candidate.change}"
+        head = f"running {now} → {change.running:,}, {tokens:,.0f} KV tokens: {change.candidate.change}"
         lines.append(Text(printable(head)))
         lines.append(Text(printable(f"    gives up: {change.candidate.cost}"), style="dim"))
     return Group(*lines)

@@ -25,7 +25,7 @@ _QWEN_VISION_HIDDEN = 1152  # the class default of Qwen3-VL's and Qwen3.5's visi
 
 
 def default_fraction(run: Resolver, inputs: PlanInputs) -> None:
-    """Sets chunked_prefill_size, cuda_graph_max_bs_decode and mem_fraction_static, as given or by the rule."""
+    """Sets chunked prefill size, largest decode graph and memory fraction, as given or by the rule."""
     version = inputs.rules.version
     card_mib = inputs.device.memory_bytes.value / (1 << 20)
     tp, pp = int(run["tp_size"]), int(run["pp_size"])
@@ -41,11 +41,6 @@ def default_fraction(run: Resolver, inputs: PlanInputs) -> None:
         largest = min(largest, int(running))
     chunk_tokens = int(run.number("chunked_prefill_size", chunk, rule) or 0)
     largest = int(run.number("cuda_graph_max_bs_decode", largest, rule) or 0)
-    if run.is_given("mem_fraction_static"):
-        fraction = run.number("mem_fraction_static", None, whole=False)
-        if fraction is not None and not 0 < fraction < 1:
-            run.refuse(f"--mem-fraction-static is a fraction between 0 and 1, got {fraction}.")
-        return
     reserved = 512 + (max(chunk_tokens, 2048) if chunk_tokens > 0 else 16384) * 1.5
     reserved += largest * 2 + tp * pp / 8 * 1024
     ranks = int(run["attn_dp_size"])
@@ -58,6 +53,14 @@ def default_fraction(run: Resolver, inputs: PlanInputs) -> None:
     if algorithm is not None and version < Version(0, 5, 14):
         eagle = 4 if version >= Version(0, 5, 10) else 2
         reserved += (6 if algorithm == "STANDALONE" else 0 if algorithm == "NGRAM" else eagle) * 1024
+    run.set(
+        "reserved_mib", reserved, Origin.DERIVED, "what the engine's own rule keeps out of the static part"
+    )
+    if run.is_given("mem_fraction_static"):
+        fraction = run.number("mem_fraction_static", None, whole=False)
+        if fraction is not None and not 0 < fraction < 1:
+            run.refuse(f"--mem-fraction-static is a fraction between 0 and 1, got {fraction}.")
+        return
     fraction = round((card_mib - reserved) / card_mib, 3)
     source = f"({card_mib:,.0f} − {reserved:,.0f} MiB reserved) ÷ {card_mib:,.0f} MiB, the engine's rule"
     if run["multimodal"]:
@@ -66,7 +69,7 @@ def default_fraction(run: Resolver, inputs: PlanInputs) -> None:
 
 
 def _prefill_graphs(run: Resolver, inputs: PlanInputs, chunk: int, ranks: int, pp: int) -> float:
-    """MiB set aside for prefill graphs, on by default from 0.5.10 (off for vision, DP attention, pipeline)."""
+    """MiB set aside for prefill graphs: by default from 0.5.10, not for vision, DP attention, pipeline."""
     if inputs.rules.version < Version(0, 5, 10) or run["multimodal"] or ranks > 1 or pp > 1:
         return 0.0
     if run.is_given("cuda_graph_backend_prefill") or run.is_given("disable_piecewise_cuda_graph"):

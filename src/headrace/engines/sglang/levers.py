@@ -29,7 +29,7 @@ def candidates(plan: MemoryPlan) -> Iterator[Candidate]:
     """Yields single changes that might lift the cap, the cheapest kind first."""
     settings, version, model = plan.settings, plan.inputs.rules.version, plan.inputs.model
     cap = int(plan.cap.value) if plan.cap else 0
-    if settings["max_running_requests"] is not None and plan.cap_bound_by is Constraint.MAX_RUNNING_REQUESTS:
+    if settings["max_running_requests"] is not None and _bound(plan) is Constraint.MAX_RUNNING_REQUESTS:
         higher = [rung.running.value for rung in plan.ladder if rung.running.value > cap]
         wanted = min(int(higher[0]) if higher else 2 * cap, 4 * cap)
         if wanted > cap:
@@ -52,11 +52,13 @@ def candidates(plan: MemoryPlan) -> Iterator[Candidate]:
             1,
             f"{slack:.1f} GiB stay for graphs and activations: watch for running out of memory",
         )
-    if (
-        str(settings["kv_cache_dtype"]) in ("auto", "bfloat16", "bf16")
-        and plan.cap_bound_by is Constraint.KV_POOL
-    ):
+    if str(settings["kv_cache_dtype"]) in ("auto", "bfloat16", "bf16") and _bound(plan) is Constraint.KV_POOL:
         yield Candidate("kv_dtype", "--kv-cache-dtype fp8_e4m3", 4, "accuracy of attention: check it first")
+
+
+def _bound(plan: MemoryPlan) -> Constraint:
+    """What bounds running requests at the stated context."""
+    return plan.lowest.constraint if plan.lowest else plan.cap_bound_by
 
 
 def _state_candidates(plan: MemoryPlan) -> Iterator[Candidate]:
@@ -85,7 +87,7 @@ def _state_candidates(plan: MemoryPlan) -> Iterator[Candidate]:
             "lazy_buffers", f"{flag} extra_buffer_lazy", 0, "the second track buffer is taken when needed"
         )
     per_request = int(settings["slots_per_request"] or 1)
-    if plan.cap_bound_by is Constraint.STATE_POOL and radix:
+    if _bound(plan) is Constraint.STATE_POOL and radix:
         balanced = _balanced_slots(plan)
         if balanced and balanced > (plan.figure("state_slots") or 0):
             yield Candidate(
@@ -109,9 +111,18 @@ def _state_candidates(plan: MemoryPlan) -> Iterator[Candidate]:
 
 
 def _highest_fraction(plan: MemoryPlan) -> float:
-    """The highest fraction, in steps of 0.01, that leaves the slack SGLang's tuning page asks for."""
+    """The highest fraction, in steps of 0.01, that leaves enough slack."""
     free = plan.figures["free_bytes"].value
-    return min(_MOST, math.floor((1 - LEAST_SLACK_BYTES / free) / _STEP) * _STEP) if free else 0.0
+    return min(_MOST, math.floor((1 - least_slack(plan) / free) / _STEP) * _STEP) if free else 0.0
+
+
+def least_slack(plan: MemoryPlan) -> float:
+    """Bytes that should stay outside the static part: 7 GiB, or half of what the engine's own rule keeps.
+
+    The half makes 7 GiB of the 13.4 that the rule keeps on a 96 GB card, and 12.6 of 25 on a 180 GB one,
+    whose prefill chunks are twice as large.
+    """
+    return max(LEAST_SLACK_BYTES, float(plan.settings["reserved_mib"] or 0) * (1 << 20) / 2)
 
 
 def _context(plan: MemoryPlan) -> float:
@@ -273,7 +284,7 @@ def _solve_fraction(
             low = middle + 1
     change = f"--mem-fraction-static {high / 1000:.3f}"
     slack = (1 - high / 1000) * plan.figures["free_bytes"].value / GIB
-    risk = "" if slack >= LEAST_SLACK_BYTES / GIB else ", likely too little"
+    risk = "" if slack >= least_slack(plan) / GIB else ", likely too little"
     yield _answer(
         "memory fraction", running + change, reaches(change), f"{slack:.1f} GiB stay for graphs{risk}", 1
     )

@@ -298,9 +298,16 @@ def _latent_elements(attention: LatentAttention, settings: EngineSettings, dtype
 
 def _index_bytes(inputs: PlanInputs, attention: LatentAttention) -> int:
     """The indexer's key of one layer, FP8 with scales; 0 where the layer keeps none."""
-    if not attention.index_heads:
-        return 0
-    return attention.index_dim + attention.index_dim // _INDEX_BLOCK * _SCALE_BYTES
+    own = (
+        attention.index_dim + attention.index_dim // _INDEX_BLOCK * _SCALE_BYTES
+        if attention.index_heads
+        else 0
+    )
+    if own or MemoryRules(inputs.rules.version).elides_shared_indexers:
+        return own
+    # every layer was paid for, also those that reuse another layer's indices
+    indexed = [a for a in inputs.model.attention_layers if isinstance(a, LatentAttention) and a.index_heads]
+    return _index_bytes(inputs, indexed[0]) if indexed else 0
 
 
 def _draft_layers(inputs: PlanInputs, settings: EngineSettings) -> int:

@@ -186,6 +186,11 @@ class MemoryRules:
         return self.version >= Version(0, 5, 14)
 
     @property
+    def elides_shared_indexers(self) -> bool:
+        """0.5.20 on: layers that reuse another layer's top-k indices keep no indexer keys."""
+        return self.version >= Version(0, 5, 20)
+
+    @property
     def resolves_strategy(self) -> bool:
         """0.5.14 on: `auto` becomes extra_buffer where that can be; before it is no_buffer."""
         return self.version >= Version(0, 5, 14)

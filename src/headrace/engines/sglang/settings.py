@@ -117,7 +117,7 @@ def _speculation_words(run: Resolver) -> None:
 
 
 def _speculation(run: Resolver, inputs: PlanInputs, environment: Mapping[str, str]) -> None:
-    """`_handle_speculative_decoding`: draft tokens, the running default of 48, what it does to the overlap."""
+    """`_handle_speculative_decoding`: draft tokens, the running default of 48, the overlap."""
     version = inputs.rules.version
     steps = run.number("speculative_num_steps", None)
     top_k = run.number("speculative_eagle_topk", None)
