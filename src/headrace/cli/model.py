@@ -17,6 +17,10 @@ def model(
         int, typer.Option(help="Tokens of a step (running requests): decides the experts read.", min=1)
     ] = 1,
     context_tokens: Annotated[int, typer.Option(help="Context for FLOPs per token.", min=0)] = 0,
+    fetch: Annotated[
+        bool,
+        typer.Option("--fetch", help="NAME is an id on the Hugging Face hub: read its config and headers."),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON, every number with its origin.")] = False,
 ) -> None:
     """Show a model's parameters, weight bytes, KV and state bytes and FLOPs; without a name, list the
@@ -27,7 +31,12 @@ def model(
     if name is None:
         _list(model_ids(), as_json)
         return
-    geometry = resolve_model(name)
+    if fetch:
+        from headrace.models.remote import fetch_model
+
+        geometry = fetch_model(name)
+    else:
+        geometry = resolve_model(name)
     described = describe(geometry, tp=tp, tokens_per_step=tokens_per_step, context_tokens=context_tokens)
     if as_json:
         import json

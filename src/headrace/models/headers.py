@@ -8,7 +8,7 @@ never touched.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,21 +48,26 @@ def stored_bytes(paths: Iterable[Path], *, text_layers: int | None = None) -> St
 
     Raises InputError for a file that is not safetensors, or whose header does not fit its size.
     """
-    total = vision = mtp = tensors = files = 0
-    for path in paths:
-        files += 1
-        if files > MAX_FILES:
-            raise InputError(
-                f"{path.parent}: more than {MAX_FILES} safetensors files; give one checkpoint's folder"
-            )
-        for name, size in read_header(path).items():
+    known = list(paths)
+    if len(known) > MAX_FILES:
+        raise InputError(
+            f"{known[0].parent}: {len(known)} safetensors files, at most {MAX_FILES} make a checkpoint"
+        )
+    return add_up([read_header(path) for path in known], text_layers=text_layers)
+
+
+def add_up(headers: Sequence[Mapping[str, int]], *, text_layers: int | None = None) -> StoredBytes:
+    """Returns the sums over {tensor name: bytes} of each file of one checkpoint."""
+    total = vision = mtp = tensors = 0
+    for header in headers:
+        for name, size in header.items():
             tensors += 1
             total += size
             if name.startswith("mtp.") or ".mtp." in name or _beyond(name, text_layers):
                 mtp += size
             elif any(word in name for word in _VISION):
                 vision += size
-    return StoredBytes(total, vision, mtp, tensors, files)
+    return StoredBytes(total, vision, mtp, tensors, len(headers))
 
 
 def read_header(path: Path) -> Mapping[str, int]:

@@ -27,7 +27,7 @@ def test_there_are_at_least_fifty_and_every_one_has_a_source() -> None:
     assert all(one.source for one in devices())
 
 
-# NVIDIA data sheets, dense: H100 SXM 989.4 bf16 and 3,350 GB/s; A100 312; H200 4,800 GB/s; B200 2,250 and 4,500 fp8.
+# NVIDIA data sheets, dense: H100 SXM 989.4 bf16, 3,350 GB/s; A100 312; H200 4,800 GB/s; B200 2,250 bf16.
 @pytest.mark.parametrize(
     ("name", "bandwidth", "bf16", "fp8"),
     [

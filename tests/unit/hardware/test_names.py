@@ -62,7 +62,11 @@ ONE = {
     "Intel Arc Pro B60": "Arc Pro B60",
     "v6e": "TPU v6e",
 }
-PRO_6000 = {"RTX PRO 6000 Blackwell Workstation", "RTX PRO 6000 Blackwell Server", "RTX PRO 6000 Blackwell Max-Q"}
+PRO_6000 = {
+    "RTX PRO 6000 Blackwell Workstation",
+    "RTX PRO 6000 Blackwell Server",
+    "RTX PRO 6000 Blackwell Max-Q",
+}
 SEVERAL = {
     "RTX PRO 6000": PRO_6000,
     "RTX PRO 6000 Blackwell": PRO_6000,
@@ -76,7 +80,15 @@ SEVERAL = {
     "A100 80GB": {"A100 SXM 80GB", "A100 PCIe 80GB"},
     "GH200": {"GH200 144GB", "GH200 96GB"},
 }
-OTHER_CARDS = ["RTX 4090 Laptop GPU", "RTX 4090 D", "RTX 3090 Ti", "RTX PRO 6000D", "GTX 1080", "Blackwell", ""]
+OTHER_CARDS = [
+    "RTX 4090 Laptop GPU",
+    "RTX 4090 D",
+    "RTX 3090 Ti",
+    "RTX PRO 6000D",
+    "GTX 1080",
+    "Blackwell",
+    "",
+]
 
 
 @pytest.mark.parametrize(("name", "expected"), ONE.items())

@@ -1,8 +1,8 @@
 """Qwen3.6-27B by hand: 64 layers, 48 of them gated delta nets and 16 full attention, one MTP layer, a ViT.
 
-hidden 5120, FFN 17408, 24 query and 4 kv heads of 256, gate on the query projection; delta net 48 value and 16 key
-heads of 128, convolution 4; vocabulary 248,320, untied. The checkpoint's published size is 55,562,855,904 bytes in
-bf16 and a few float32 vectors: 27,781,427,952 parameters.
+hidden 5120, FFN 17408, 24 query and 4 kv heads of 256, gate on the query projection; delta net 48 value and
+16 key heads of 128, convolution 4; vocabulary 248,320, untied. The checkpoint's published size is
+55,562,855,904 bytes in bf16 and a few float32 vectors: 27,781,427,952 parameters.
 """
 
 from __future__ import annotations

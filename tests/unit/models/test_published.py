@@ -1,8 +1,8 @@
 """Parameter counts against published totals, to 0.5 %.
 
-The totals are those that Hugging Face shows for the checkpoints (sums over their safetensors headers), as quoted in
-public repositories in 2025–2026, or of the model's report where it names exact ones. They count what lies in the
-files: vision tower and MTP layers, quantisation scales in some.
+The totals are those that Hugging Face shows for the checkpoints (sums over their safetensors headers), as
+quoted in public repositories in 2025–2026, or of the model's report where it names exact ones. They count
+what lies in the files: vision tower and MTP layers, quantisation scales in some.
 """
 
 from __future__ import annotations
@@ -79,8 +79,11 @@ PUBLISHED = {
     "XiaomiMiMo/MiMo-7B-Base": 7_833_409_536,
 }
 # Two files of Qwen3-0.6B and 1.7B hold the tied embedding twice; the model has it once.
-TIED_TWICE = {"Qwen/Qwen3-0.6B": (751_632_384, 151_936 * 1024), "Qwen/Qwen3-1.7B": (2_031_739_904, 151_936 * 2048)}
-# Parameters per token: Qwen 3.3 B and 22 B, DeepSeek 37 B, OpenAI 3.61 B and 5.13 B (without the input embedding).
+TIED_TWICE = {
+    "Qwen/Qwen3-0.6B": (751_632_384, 151_936 * 1024),
+    "Qwen/Qwen3-1.7B": (2_031_739_904, 151_936 * 2048),
+}
+# Parameters per token, as the model cards state them (input embedding counted).
 ACTIVE = {
     "Qwen/Qwen3-30B-A3B": 3.35e9,
     "Qwen/Qwen3-235B-A22B": 22.2e9,
@@ -90,7 +93,7 @@ ACTIVE = {
     "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16": 3.6e9,
     "google/gemma-4-26B-A4B": 3.8e9,
 }
-# Sizes of the files, GB (10^9): OpenAI's gpt-oss 60.8 and 12.8 GiB; DeepSeek-R1 688.6 GB with its MTP layer.
+# Sizes of the files: OpenAI's gpt-oss 60.8 and 12.8 GiB; DeepSeek-R1 688.6 GB with its MTP layer.
 STORED = {"openai/gpt-oss-120b": 65.25e9, "openai/gpt-oss-20b": 13.76e9, "deepseek-ai/DeepSeek-R1": 688.6e9}
 
 

@@ -49,7 +49,9 @@ def test_json_has_no_empty_keys() -> None:
     assert Quantity(1, "tokens", Origin.USER).to_json() == {"value": 1, "unit": "tokens", "origin": "user"}
 
 
-@pytest.mark.parametrize("broken", [{}, {"value": 1, "unit": "x"}, {"value": 1, "unit": "x", "origin": "rumour"}])
+@pytest.mark.parametrize(
+    "broken", [{}, {"value": 1, "unit": "x"}, {"value": 1, "unit": "x", "origin": "rumour"}]
+)
 def test_json_that_is_no_quantity_is_refused(broken: dict[str, object]) -> None:
     with pytest.raises(ValueError):
         Quantity.from_json(broken)
@@ -64,7 +66,9 @@ def test_json_nested_without_end_is_refused() -> None:
 
 
 numbers = st.floats(allow_nan=False, allow_infinity=False)
-plain = st.builds(Quantity, numbers, st.sampled_from(["bytes", "tokens"]), st.sampled_from(Origin), st.text(max_size=9))
+plain = st.builds(
+    Quantity, numbers, st.sampled_from(["bytes", "tokens"]), st.sampled_from(Origin), st.text(max_size=9)
+)
 quantities = st.recursive(
     plain,
     lambda inner: st.builds(
@@ -82,6 +86,11 @@ def test_json_round_trip(quantity: Quantity) -> None:
 
 
 def test_an_estimate_is_ordered() -> None:
-    assert Estimate(1.3, 1.5, 1.85, "×").scaled(2).to_json() == {"low": 2.6, "mid": 3.0, "high": 3.7, "unit": "×"}
+    assert Estimate(1.3, 1.5, 1.85, "×").scaled(2).to_json() == {
+        "low": 2.6,
+        "mid": 3.0,
+        "high": 3.7,
+        "unit": "×",
+    }
     with pytest.raises(ValueError, match="low ≤ mid ≤ high"):
         Estimate(2.0, 1.0, 3.0, "×")
