@@ -57,7 +57,7 @@ def command_line() -> str:
 
 def job_keys() -> str:
     """The keys of a job file: the job's, then a source's."""
-    from headrace.drive.job_schema import JobKeys, SourceKeys
+    from headrace.drive.job.schema import JobKeys, SourceKeys
 
     parts = []
     for title, model in (("The job", JobKeys), ("An entry of `sources`", SourceKeys)):
@@ -110,7 +110,7 @@ def sampling_parameters() -> str:
 
 def row_schema() -> str:
     """The columns of a finished shard."""
-    from headrace.drive.shards import shard_schema
+    from headrace.drive.store.shards import shard_schema
 
     rows = [
         (f"`{field.name}`", f"`{field.type}`", (field.metadata or {})[b"description"].decode())
@@ -121,7 +121,7 @@ def row_schema() -> str:
 
 def failed_schema() -> str:
     """The fields of a line of failed/failed.jsonl."""
-    from headrace.drive.rows import FailedRow
+    from headrace.drive.store.rows import FailedRow
 
     return table(
         ("field", "type"), ((f"`{name}`", f"`{kind}`") for name, kind in FailedRow.__annotations__.items())

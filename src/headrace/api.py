@@ -70,8 +70,8 @@ def run(
         JobStopped: the job ended early; the same call goes on with it.
         HeadraceError: see `headrace.errors`.
     """
-    from headrace.drive.job_file import load_job
-    from headrace.drive.job_options import given_options, keyword
+    from headrace.drive.job.file import load_job
+    from headrace.drive.job.options import given_options, keyword
 
     values = dict(locals())
     resolved = load_job(Path(job_file) if job_file else None, given_options(values, keyword))
@@ -141,7 +141,7 @@ def export(
         without: flags whose rows are left out.
         force: replace the file if it is there.
     """
-    from headrace.drive.export import export as export_rows
+    from headrace.drive.store.export import export as export_rows
 
     suffix = {"conversations": "conversations.jsonl"}.get(to, to)
     path = Path(file) if file is not None else Path(out) / f"export.{suffix}"
@@ -163,7 +163,7 @@ def fleet_change(action: str, servers: Sequence[str], job: str | Path) -> list[t
         InputError: the job refused; its own words.
     """
     from headrace.drive.control import send_command
-    from headrace.drive.job_servers import expand_server
+    from headrace.drive.job.servers import expand_server
     from headrace.errors import UsageError
 
     urls: list[str] = []

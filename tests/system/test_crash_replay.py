@@ -16,14 +16,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from headrace.drive.batches import BatchWriter
-from headrace.drive.indexing import build_index
 from headrace.drive.job import Job, Source
 from headrace.drive.prompts import Prompt
-from headrace.drive.reader import read_rows
-from headrace.drive.rows import FailedRow, Row
-from headrace.drive.states import State
-from headrace.drive.store import Store
+from headrace.drive.store.batches import BatchWriter
+from headrace.drive.store.indexing import build_index
+from headrace.drive.store.job_store import Store
+from headrace.drive.store.reader import read_rows
+from headrace.drive.store.rows import FailedRow, Row
+from headrace.drive.store.states import State
 from headrace.durable.disk import Disk
 from headrace.durable.recording import Loss, RecordingDisk, after_crash
 from headrace.words import OutputFormat

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.drive.reader import read_rows
-from headrace.drive.writer import RowWriter
+from headrace.drive.store.reader import read_rows
+from headrace.drive.store.writer import RowWriter
 from headrace.errors import StorageError
 from tests.unit.drive.store_jobs import answer, make_job, open_job, pending, write_lines
 

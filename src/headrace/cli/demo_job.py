@@ -54,7 +54,7 @@ def run_demo(*, rows: int, out: Path, speed: float, replicas: int) -> int:
         HeadraceError: as `headrace run`.
     """
     from headrace.cli.running import run_and_show
-    from headrace.drive.job_file import load_job
+    from headrace.drive.job.file import load_job
 
     write_prompts(out / "prompts", rows)
     _say(
@@ -150,7 +150,7 @@ def _say(text: str) -> None:
 
 def _show_rows(data: Path) -> None:
     """Prints one row of each source."""
-    from headrace.drive.reader import read_rows
+    from headrace.drive.store.reader import read_rows
     from headrace.report.figures import duration
 
     shown: set[str] = set()

@@ -16,7 +16,7 @@ from headrace.report.figures import several
 if TYPE_CHECKING:
     from headrace.drive.fleet_view import FirstLook
     from headrace.drive.job import Job, Source
-    from headrace.drive.job_file import ResolvedJob
+    from headrace.drive.job.file import ResolvedJob
     from headrace.drive.prompts import Request
 
 PEEKED_ROWS = 1000
@@ -123,8 +123,8 @@ def _one_source(job: Job, source: Source, ids: _Ids) -> Iterator[str]:
 
 
 def _server_lines(job: Job, problems: list[str]) -> Iterator[str]:
-    from headrace.drive.api_key import read_api_key
     from headrace.drive.fleet_view import served_model
+    from headrace.drive.job.api_key import read_api_key
 
     looks = asyncio.run(_look(job, read_api_key(job)))
     for look in looks:

@@ -13,8 +13,8 @@ from headrace.errors import JobStopped
 
 if TYPE_CHECKING:
     from headrace.drive.job import Job
-    from headrace.drive.rows import FailedRow
     from headrace.drive.status import JobStatus
+    from headrace.drive.store.rows import FailedRow
 
 MAX_FAILED_LINES = 20_000  # of failed.jsonl, looked at for words to quote
 
@@ -26,8 +26,8 @@ def run_from_flags(values: Mapping[str, Any], arguments: Sequence[str]) -> int:
         values: the options by name.
         arguments: the words of the command line after `headrace`, for a detached run.
     """
-    from headrace.drive.job_file import load_job
-    from headrace.drive.job_options import flag, given_options
+    from headrace.drive.job.file import load_job
+    from headrace.drive.job.options import flag, given_options
 
     resolved = load_job(values.get("job_file"), given_options(values, flag))
     if values["dry_run"]:
@@ -109,7 +109,7 @@ def one_failure_of_each_kind(out: Path) -> list[FailedRow]:
     """The first failed row of each kind in OUT/failed; what cannot be read is passed over."""
     import msgspec
 
-    from headrace.drive.rows import FailedRow
+    from headrace.drive.store.rows import FailedRow
 
     decoder = msgspec.json.Decoder(FailedRow)
     found: dict[str, FailedRow] = {}

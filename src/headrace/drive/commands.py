@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from headrace.drive.control import send_command
-from headrace.drive.job_servers import expand_server
+from headrace.drive.job.servers import expand_server
 from headrace.drive.snapshot import snapshot
 from headrace.drive.status import JobStatus
 from headrace.errors import InputError, UnreachableError, nearest

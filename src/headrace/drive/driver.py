@@ -26,27 +26,27 @@ import uvloop
 
 from headrace.clock import Clock, SystemClock
 from headrace.drive import commands
-from headrace.drive.api_key import read_api_key
 from headrace.drive.collection import seldom_collected
 from headrace.drive.control import ControlServer
-from headrace.drive.dispatcher import Dispatcher
-from headrace.drive.endpoint import EndpointState
+from headrace.drive.dispatch.dispatcher import Dispatcher
+from headrace.drive.dispatch.endpoint import EndpointState
+from headrace.drive.dispatch.ticket import Flight, Ticket
 from headrace.drive.fleet_view import look_at_all, served_model
-from headrace.drive.index import PromptIndex
-from headrace.drive.indexing import build_index
 from headrace.drive.job import Job
+from headrace.drive.job.api_key import read_api_key
 from headrace.drive.landing import Landing
 from headrace.drive.outcome import Outcome, ServerFault, outcome_of
 from headrace.drive.progress import Progress, SourceCount
-from headrace.drive.rows import FailedRow, Row
 from headrace.drive.servers import Servers
 from headrace.drive.signals import LoadReader, NoLoad
 from headrace.drive.snapshot import snapshot
-from headrace.drive.states import State
 from headrace.drive.status import JobStatus
-from headrace.drive.store import Store
-from headrace.drive.ticket import Flight, Ticket
-from headrace.drive.writer import RowWriter
+from headrace.drive.store.index import PromptIndex
+from headrace.drive.store.indexing import build_index
+from headrace.drive.store.job_store import Store
+from headrace.drive.store.rows import FailedRow, Row
+from headrace.drive.store.states import State
+from headrace.drive.store.writer import RowWriter
 from headrace.durable.disk import is_full
 from headrace.errors import HeadraceError, Interrupted, JobStopped
 from headrace.net.http import HttpClient, HttpFailure

@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from headrace.clock import Clock
-from headrace.drive.dispatcher import Dispatcher
+from headrace.drive.dispatch.dispatcher import Dispatcher
+from headrace.drive.dispatch.limits import InFlightLimit
+from headrace.drive.dispatch.ticket import Flagged, Flight, GiveUp, Ticket, after_failure
 from headrace.drive.job import Job
-from headrace.drive.limits import InFlightLimit
 from headrace.drive.outcome import Answered, Later, Outcome, Refused, ServerFault, Unauthorised
 from headrace.drive.progress import Progress
 from headrace.drive.row_checks import flags_of
-from headrace.drive.rows import FailedRow, Row, as_json_text
-from headrace.drive.ticket import Flagged, Flight, GiveUp, Ticket, after_failure
+from headrace.drive.store.rows import FailedRow, Row, as_json_text
 from headrace.words import Flag, FlagPolicy
 
 # Faults that are the server's alone: the row has not been tried by them.

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from headrace.clock import Clock
-from headrace.drive.dispatcher import Dispatcher
-from headrace.drive.endpoint import Endpoint, EndpointState
+from headrace.drive.dispatch.dispatcher import Dispatcher
+from headrace.drive.dispatch.endpoint import Endpoint, EndpointState
+from headrace.drive.dispatch.limits import InFlightLimit
+from headrace.drive.dispatch.ticket import Flight
 from headrace.drive.fleet_view import look
-from headrace.drive.limits import InFlightLimit
 from headrace.drive.outcome import ServerFault
 from headrace.drive.signals import LoadReader, LoadSignal
-from headrace.drive.ticket import Flight
 from headrace.net.http import HttpClient
 
 EARLY_LOOKS = 10  # looks that follow each other at EARLY_SECONDS, then at LATER_SECONDS

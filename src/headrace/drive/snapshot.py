@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headrace.drive.endpoint import Endpoint, EndpointState
-from headrace.drive.index import PromptIndex
-from headrace.drive.states import State
+from headrace.drive.dispatch.endpoint import Endpoint, EndpointState
 from headrace.drive.status import EndpointStatus, JobStatus, SourceStatus
+from headrace.drive.store.index import PromptIndex
+from headrace.drive.store.states import State
 
 if TYPE_CHECKING:
     from headrace.drive.driver import Driver

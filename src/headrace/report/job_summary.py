@@ -6,8 +6,8 @@ import shlex
 import textwrap
 from collections.abc import Sequence
 
-from headrace.drive.rows import FailedRow
 from headrace.drive.status import JobStatus
+from headrace.drive.store.rows import FailedRow
 from headrace.report.figures import count, cut, duration, listing, printable, rate, share
 
 MAX_WORDS = 5  # kinds of failure, and troubled servers, that are spelled out

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from headrace.cli.demo_job import _JOB
 from headrace.cli.demo_prompts import write_prompts
-from headrace.drive.job_file import load_job
+from headrace.drive.job.file import load_job
 from headrace.drive.sources import NoSpool, peek, scan
 
 

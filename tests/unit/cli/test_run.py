@@ -18,9 +18,9 @@ from headrace.cli.show import LineView, choose, plain_gap_seconds, snapshot_note
 from headrace.clock import VirtualClock
 from headrace.drive.fleet_view import FirstLook
 from headrace.drive.job import Job
-from headrace.drive.job_options import KEYS
-from headrace.drive.rows import FailedRow
+from headrace.drive.job.options import KEYS
 from headrace.drive.status import JobStatus
+from headrace.drive.store.rows import FailedRow
 from headrace.errors import JobStopped
 from headrace.words import Api, Flag, FlagPolicy
 from tests.unit.report.statuses import status

@@ -10,8 +10,8 @@ import pytest
 from typer.main import get_command
 
 from headrace.cli.app import app
-from headrace.drive.job_schema import JobKeys
-from headrace.drive.job_text import parse_placed
+from headrace.drive.job.schema import JobKeys
+from headrace.drive.job.text import parse_placed
 from headrace.words import Constraint
 from tests.documentation import LANGUAGES, PAGES, ROOT, Block, blocks
 

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from headrace.clock import VirtualClock
-from headrace.drive.batches import BatchWriter
-from headrace.drive.indexing import build_index
 from headrace.drive.job import Job, Source
 from headrace.drive.prompts import Prompt
-from headrace.drive.rows import FailedRow, Row, as_json_text
-from headrace.drive.states import State
-from headrace.drive.store import Store
+from headrace.drive.store.batches import BatchWriter
+from headrace.drive.store.indexing import build_index
+from headrace.drive.store.job_store import Store
+from headrace.drive.store.rows import FailedRow, Row, as_json_text
+from headrace.drive.store.states import State
 from headrace.durable.disk import AppendFile, RealAppendFile, RealDisk
 
 

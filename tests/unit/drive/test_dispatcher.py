@@ -8,10 +8,10 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.drive.dispatcher import Dispatcher
-from headrace.drive.endpoint import Endpoint
+from headrace.drive.dispatch.dispatcher import Dispatcher
+from headrace.drive.dispatch.endpoint import Endpoint
+from headrace.drive.dispatch.ticket import Flight, Ticket
 from headrace.drive.prompts import Prompt, Request
-from headrace.drive.ticket import Flight, Ticket
 
 
 def ticket(number: int, tokens: float = 100.0) -> Ticket:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.drive.endpoint import Endpoint, EndpointState
+from headrace.drive.dispatch.endpoint import Endpoint, EndpointState
 
 
 def test_room_is_the_limit_less_what_is_in_flight() -> None:

@@ -14,14 +14,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headrace.drive.batches import BatchWriter
-from headrace.drive.indexing import build_index
 from headrace.drive.job import Source
 from headrace.drive.prompts import Prompt
-from headrace.drive.reader import read_rows
-from headrace.drive.rows import FailedRow
-from headrace.drive.states import State
-from headrace.drive.store import Store
+from headrace.drive.store.batches import BatchWriter
+from headrace.drive.store.indexing import build_index
+from headrace.drive.store.job_store import Store
+from headrace.drive.store.reader import read_rows
+from headrace.drive.store.rows import FailedRow
+from headrace.drive.store.states import State
 from headrace.errors import InputError, UsageError
 from tests.unit.drive.store_jobs import (
     FastDisk,
@@ -272,6 +272,8 @@ def test_edited_inputs_keep_what_is_answered(tmp_path: Path, runs: list[tuple[li
             if f"text {number}" in asked:
                 most[number] = max(most[number], count)
         rows = list(read_rows(folder / "out"))
-        assert Counter((row.messages or [])[-1]["content"] for row in rows) == Counter({f"text {n}": c for n, c in most.items()})
+        assert Counter((row.messages or [])[-1]["content"] for row in rows) == Counter(
+            {f"text {n}": c for n, c in most.items()}
+        )
         assert len({row.id for row in rows}) == len(rows)
     assert max(asked.values(), default=1) == 1

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.drive.job_file import Given, load_job
-from headrace.drive.job_resolver import name_of
+from headrace.drive.job.file import Given, load_job
+from headrace.drive.job.resolver import name_of
 from headrace.errors import UsageError
 from headrace.words import Api, Flag, FlagPolicy, OutputFormat
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.drive.job_servers import expand_server
+from headrace.drive.job.servers import expand_server
 
 
 @pytest.mark.parametrize(

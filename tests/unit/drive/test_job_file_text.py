@@ -9,8 +9,8 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headrace.drive.job_file import load_job
-from headrace.drive.job_text import MAX_FILE_BYTES, parse_placed, read_placed
+from headrace.drive.job.file import load_job
+from headrace.drive.job.text import MAX_FILE_BYTES, parse_placed, read_placed
 from headrace.errors import UsageError
 
 HERE = Path("/nowhere")

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.drive.identity import match, occurrences, settle_duplicates
-from headrace.drive.ledger import Ledger, LedgerDamaged, pack_changes, unpack_changes
-from headrace.drive.records import RECORD, RECORDS_PER_BLOCK, Keys
-from headrace.drive.states import State
+from headrace.drive.store.identity import match, occurrences, settle_duplicates
+from headrace.drive.store.ledger import Ledger, LedgerDamaged, pack_changes, unpack_changes
+from headrace.drive.store.records import RECORD, RECORDS_PER_BLOCK, Keys
+from headrace.drive.store.states import State
 from tests.unit.drive.store_jobs import FastDisk
 
 PROMPTS = 1000

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from headrace.drive.limits import InFlightLimit
+from headrace.drive.dispatch.limits import InFlightLimit
+from headrace.drive.dispatch.ticket import Again, GiveUp, Ticket, after_failure, backoff_seconds
 from headrace.drive.prompts import Prompt, Request
-from headrace.drive.ticket import Again, GiveUp, Ticket, after_failure, backoff_seconds
 
 
 @dataclass

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from headrace.drive.export import export
-from headrace.drive.reader import read_columns, read_rows
-from headrace.drive.rows import Row
-from headrace.drive.segments import encode_rows, read_tail
-from headrace.drive.shards import COLUMN_NAMES, SUFFIXES, seal, shard_schema
+from headrace.drive.store.export import export
+from headrace.drive.store.reader import read_columns, read_rows
+from headrace.drive.store.rows import Row
+from headrace.drive.store.segments import encode_rows, read_tail
+from headrace.drive.store.shards import COLUMN_NAMES, SUFFIXES, seal, shard_schema
 from headrace.errors import InputError, StorageError, UsageError
 from headrace.words import OutputFormat
 from tests.unit.drive.store_jobs import FastDisk

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from headrace.clock import VirtualClock
-from headrace.drive.indexing import build_index
 from headrace.drive.job import Job
-from headrace.drive.reader import read_rows
-from headrace.drive.states import State
-from headrace.drive.store import Store
+from headrace.drive.store.indexing import build_index
+from headrace.drive.store.job_store import Store
+from headrace.drive.store.reader import read_rows
+from headrace.drive.store.states import State
 from headrace.errors import BusyError, UsageError
 from tests.unit.drive.store_jobs import (
     FastDisk,

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from headrace.drive.batches import BatchWriter
-from headrace.drive.reader import count_rows, read_rows
-from headrace.drive.states import State
-from headrace.drive.store import Store
-from headrace.drive.writer import RowWriter
+from headrace.drive.store.batches import BatchWriter
+from headrace.drive.store.job_store import Store
+from headrace.drive.store.reader import count_rows, read_rows
+from headrace.drive.store.states import State
+from headrace.drive.store.writer import RowWriter
 from headrace.durable.disk import AppendFile
 from headrace.errors import StorageError
 from tests.unit.drive.store_jobs import (

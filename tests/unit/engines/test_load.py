@@ -81,7 +81,7 @@ def test_llama_cpp_has_its_slots_as_cap() -> None:
 
 @pytest.mark.parametrize("body", ["", "{}", "<html>", '{"status":"ok"}', "vllm:num_requests_running{"])
 def test_a_server_of_no_known_engine_tells_nothing(body: str) -> None:
-    assert read({path: body for path in ("/v1/loads", "/metrics", "/props")}) is None
+    assert read(dict.fromkeys(("/v1/loads", "/metrics", "/props"), body)) is None
 
 
 @pytest.mark.parametrize(

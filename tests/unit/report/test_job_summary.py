@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.drive.rows import FailedRow
+from headrace.drive.store.rows import FailedRow
 from headrace.report.job_summary import summary_lines
 from tests.unit.report.statuses import endpoint, status
 

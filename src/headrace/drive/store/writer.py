@@ -13,11 +13,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from headrace.drive.batches import BatchWriter, Item
 from headrace.drive.job import Job
-from headrace.drive.rows import FailedRow, Row
-from headrace.drive.shards import SEGMENT_BYTES, SEGMENT_ROWS
-from headrace.drive.store import Store
+from headrace.drive.store.batches import BatchWriter, Item
+from headrace.drive.store.job_store import Store
+from headrace.drive.store.rows import FailedRow, Row
+from headrace.drive.store.shards import SEGMENT_BYTES, SEGMENT_ROWS
 from headrace.durable.disk import is_full
 from headrace.errors import StorageError
 

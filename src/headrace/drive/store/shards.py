@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec.structs
 
-from headrace.drive.rows import Row
-from headrace.drive.segments import decode_rows, line_chunks
+from headrace.drive.store.rows import Row
+from headrace.drive.store.segments import decode_rows, line_chunks
 from headrace.durable.disk import AppendFile, Disk
 from headrace.errors import StorageError
 from headrace.words import OutputFormat

@@ -1,4 +1,4 @@
-"""The job as the driver knows it: resolved, validated, immutable. Job files become this in `job_file`."""
+"""The job as the driver knows it: resolved, validated, immutable. Job files become this in `file`."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from headrace.drive.job_file import Given
+from headrace.drive.job.file import Given
 
 KEYS: Mapping[str, tuple[str, ...]] = {
     "prompts": ("prompts",),

@@ -12,15 +12,15 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from headrace.drive.index import PromptIndex
 from headrace.drive.job import Job
 from headrace.drive.prompts import Prompt
-from headrace.drive.rows import FailedRow, Row, as_json_text
-from headrace.drive.segments import OpenSegment, encode_rows
-from headrace.drive.shards import SEGMENT_BYTES, SEGMENT_ROWS, SUFFIXES, seal
-from headrace.drive.states import State
-from headrace.drive.store import Store
-from headrace.drive.stored_answers import stored_rows
+from headrace.drive.store.index import PromptIndex
+from headrace.drive.store.job_store import Store
+from headrace.drive.store.rows import FailedRow, Row, as_json_text
+from headrace.drive.store.segments import OpenSegment, encode_rows
+from headrace.drive.store.shards import SEGMENT_BYTES, SEGMENT_ROWS, SUFFIXES, seal
+from headrace.drive.store.states import State
+from headrace.drive.store.stored_answers import stored_rows
 
 Item = tuple[int, Row | FailedRow]
 

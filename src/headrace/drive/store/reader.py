@@ -8,10 +8,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from headrace.drive.folder import JobFolder
-from headrace.drive.rows import Row
-from headrace.drive.segments import decode_rows, open_line_chunks
-from headrace.drive.shards import COLUMN_NAMES, read_shard
+from headrace.drive.store.folder import JobFolder
+from headrace.drive.store.rows import Row
+from headrace.drive.store.segments import decode_rows, open_line_chunks
+from headrace.drive.store.shards import COLUMN_NAMES, read_shard
 from headrace.errors import InputError
 
 

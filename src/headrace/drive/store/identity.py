@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from headrace.drive.records import Keys
-from headrace.drive.states import State
+from headrace.drive.store.records import Keys
+from headrace.drive.store.states import State
 
 Numbers = npt.NDArray[np.int64]
 

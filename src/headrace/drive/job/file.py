@@ -15,9 +15,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from headrace.drive.job import Job
-from headrace.drive.job_resolver import Resolver
-from headrace.drive.job_schema import SOURCE_DEFAULTS, JobKeys, json_schema, key_of, say
-from headrace.drive.job_text import Key, Place, PlacedText, read_placed, shorten
+from headrace.drive.job.resolver import Resolver
+from headrace.drive.job.schema import SOURCE_DEFAULTS, JobKeys, json_schema, key_of, say
+from headrace.drive.job.text import Key, Place, PlacedText, read_placed, shorten
 from headrace.errors import UsageError
 
 __all__ = ["Given", "ResolvedJob", "json_schema", "load_job"]

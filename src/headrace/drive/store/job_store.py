@@ -1,7 +1,7 @@
 """A job folder, opened: the lock on it, its ledger, and what is told about its state.
 
 Opening makes the folder, takes the lock, finds or remakes the ledger and clears what a crash left behind.
-`headrace.drive.indexing.build_index` then adds the index, and takes up rows that the ledger lacks.
+`headrace.drive.store.indexing.build_index` then adds the index, and takes up rows that the ledger lacks.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from pathlib import Path
 import msgspec
 
 from headrace.clock import Clock, SystemClock
-from headrace.drive.folder import JobFolder
-from headrace.drive.index import PromptIndex
 from headrace.drive.job import Job
-from headrace.drive.ledger import Ledger, LedgerDamaged
-from headrace.drive.pinned import Pinned, refuse_other_model
-from headrace.drive.rows import FailedRow
-from headrace.drive.states import State
+from headrace.drive.store.folder import JobFolder
+from headrace.drive.store.index import PromptIndex
+from headrace.drive.store.ledger import Ledger, LedgerDamaged
+from headrace.drive.store.pinned import Pinned, refuse_other_model
+from headrace.drive.store.rows import FailedRow
+from headrace.drive.store.states import State
 from headrace.durable.disk import Disk, RealDisk, is_full
 from headrace.durable.filesystem import filesystem_of, is_network
 from headrace.durable.lock import FolderLock

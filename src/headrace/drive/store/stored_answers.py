@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from headrace.drive.pinned import Identity
-from headrace.drive.recovery import keys_of_id
-from headrace.drive.rows import Row
-from headrace.drive.segments import decode_rows, line_chunks
-from headrace.drive.shards import read_shard
-from headrace.drive.store import Store
+from headrace.drive.store.job_store import Store
+from headrace.drive.store.pinned import Identity
+from headrace.drive.store.recovery import keys_of_id
+from headrace.drive.store.rows import Row
+from headrace.drive.store.segments import decode_rows, line_chunks
+from headrace.drive.store.shards import read_shard
 
 _ROWS_AT_ONCE = 64  # each may be handed to any number of duplicates
 

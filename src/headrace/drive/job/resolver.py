@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from headrace.drive.job import DEFAULT_POLICIES, Job, Source
-from headrace.drive.job_schema import JobKeys, SourceKeys
-from headrace.drive.job_servers import MAX_SERVERS, expand_server
-from headrace.drive.job_text import Key, PlacedText, shorten
+from headrace.drive.job.schema import JobKeys, SourceKeys
+from headrace.drive.job.servers import MAX_SERVERS, expand_server
+from headrace.drive.job.text import Key, PlacedText, shorten
 from headrace.drive.request import check_fit
 from headrace.drive.sampling import check_extra_body, check_sampling
 from headrace.drive.sources import expand, shape_of
@@ -85,7 +85,7 @@ class Resolver:
     def _path(self, key: Key, text: str) -> Path:
         """The path, absolute; what is relative starts from where it was written."""
         place = self._placed.place(key)
-        return Path(os.path.normpath((place.folder if place else self._folder) / Path(text).expanduser()))
+        return Path(os.path.normpath((place.folder if place else self._folder) / os.path.expanduser(text)))
 
     def _out(self, text: str) -> Path:
         out = self._path(("out",), text)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from headrace.drive.rows import Row
+from headrace.drive.store.rows import Row
 from headrace.durable.disk import AppendFile, Disk
 
 CHUNK_BYTES = 1 << 20

@@ -5,7 +5,7 @@ that a commit dirties one page and the log, however large the job. What each pro
 written by a scan of the sources. The state of all prompts is the newest snapshot and the commits after it.
 
     meta       what is pinned: schema version, identity, job and source fingerprints
-    blocks     64 index records each (`headrace.drive.records`)
+    blocks     64 index records each (`headrace.drive.store.records`)
     snapshots  one row: states, sources and duplicate pairs of all prompts up to one commit
     commits    per batch: the prompts and their new states; the segment the rows lie in, and its length after
     seals      segments that have become shards
@@ -27,8 +27,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from headrace.drive.records import RECORD, RECORDS_PER_BLOCK, Record, Records, unpack
-from headrace.drive.states import FAILED_STATES, State
+from headrace.drive.store.records import RECORD, RECORDS_PER_BLOCK, Record, Records, unpack
+from headrace.drive.store.states import FAILED_STATES, State
 from headrace.durable.disk import Disk
 from headrace.errors import StorageError
 

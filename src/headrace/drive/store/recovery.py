@@ -14,15 +14,15 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from headrace.drive.identity import Numbers, match
-from headrace.drive.index import PromptIndex
-from headrace.drive.pinned import Identity
-from headrace.drive.records import RECORDS_PER_BLOCK, Keys, as_keys
 from headrace.drive.request import key_of_id, own_key
-from headrace.drive.segments import read_tail
-from headrace.drive.shards import read_shard
-from headrace.drive.states import State
-from headrace.drive.store import Store
+from headrace.drive.store.identity import Numbers, match
+from headrace.drive.store.index import PromptIndex
+from headrace.drive.store.job_store import Store
+from headrace.drive.store.pinned import Identity
+from headrace.drive.store.records import RECORDS_PER_BLOCK, Keys, as_keys
+from headrace.drive.store.segments import read_tail
+from headrace.drive.store.shards import read_shard
+from headrace.drive.store.states import State
 
 _OCCURRENCE_DIGITS = 9
 _IDS_AT_ONCE = 8192

@@ -19,12 +19,15 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from headrace.drive.exclusion import excluded, exclusion_prints, read_excluded
-from headrace.drive.identity import match, occurrences, settle_duplicates
-from headrace.drive.index import PromptIndex
 from headrace.drive.job import Job, Source
-from headrace.drive.own_ids import decide_identity
-from headrace.drive.pinned import (
+from headrace.drive.request import build_request, content_key, own_key
+from headrace.drive.sources import fingerprint, scan
+from headrace.drive.store.exclusion import excluded, exclusion_prints, read_excluded
+from headrace.drive.store.identity import match, occurrences, settle_duplicates
+from headrace.drive.store.index import PromptIndex
+from headrace.drive.store.job_store import Store
+from headrace.drive.store.own_ids import decide_identity
+from headrace.drive.store.pinned import (
     FilePrint,
     Identity,
     Pinned,
@@ -33,14 +36,11 @@ from headrace.drive.pinned import (
     pin_source,
     refuse_other_requests,
 )
-from headrace.drive.records import RECORD, RECORDS_PER_BLOCK, Keys, Records, as_keys, as_records
-from headrace.drive.recovery import take_up_rows
-from headrace.drive.request import build_request, content_key, own_key
-from headrace.drive.rows import FailedRow
-from headrace.drive.sources import fingerprint, scan
-from headrace.drive.spool import SpoolFile
-from headrace.drive.states import NO_SOURCE, State
-from headrace.drive.store import Store
+from headrace.drive.store.records import RECORD, RECORDS_PER_BLOCK, Keys, Records, as_keys, as_records
+from headrace.drive.store.recovery import take_up_rows
+from headrace.drive.store.rows import FailedRow
+from headrace.drive.store.spool import SpoolFile
+from headrace.drive.store.states import NO_SOURCE, State
 from headrace.durable.disk import is_full
 from headrace.errors import InputError, StorageError
 

@@ -9,15 +9,15 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from headrace.drive.folder import JobFolder
-from headrace.drive.identity import match
 from headrace.drive.job import Job
-from headrace.drive.pinned import FilePrint
-from headrace.drive.reader import read_columns
-from headrace.drive.records import Keys, as_keys
 from headrace.drive.request import key_of_id, own_key
 from headrace.drive.sources import expand, fingerprint
 from headrace.drive.sources.answered import answered_keys
+from headrace.drive.store.folder import JobFolder
+from headrace.drive.store.identity import match
+from headrace.drive.store.pinned import FilePrint
+from headrace.drive.store.reader import read_columns
+from headrace.drive.store.records import Keys, as_keys
 
 _KEYS_AT_ONCE = 8192
 

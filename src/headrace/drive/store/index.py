@@ -13,14 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.drive.job import Job
-from headrace.drive.ledger import Ledger, Seqs, States
-from headrace.drive.pinned import Identity
 from headrace.drive.prompts import Prompt
-from headrace.drive.records import Record
 from headrace.drive.request import build_request, content_key, own_key, row_id
-from headrace.drive.rows import FailedRow
 from headrace.drive.sources import read_row
-from headrace.drive.states import NO_SOURCE, State
+from headrace.drive.store.ledger import Ledger, Seqs, States
+from headrace.drive.store.pinned import Identity
+from headrace.drive.store.records import Record
+from headrace.drive.store.rows import FailedRow
+from headrace.drive.store.states import NO_SOURCE, State
 from headrace.errors import InputError
 
 _OPEN_FILES = 32

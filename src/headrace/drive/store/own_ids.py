@@ -7,15 +7,15 @@ from pathlib import Path
 
 import numpy as np
 
-from headrace.drive.exclusion import excluded
-from headrace.drive.identity import Numbers, occurrences, shared
 from headrace.drive.job import Job
-from headrace.drive.pinned import Identity, Pinned
-from headrace.drive.reader import read_columns
-from headrace.drive.records import Keys, Records, as_keys
 from headrace.drive.request import key_of_id, own_key
 from headrace.drive.sources import read_row
-from headrace.drive.store import Store
+from headrace.drive.store.exclusion import excluded
+from headrace.drive.store.identity import Numbers, occurrences, shared
+from headrace.drive.store.job_store import Store
+from headrace.drive.store.pinned import Identity, Pinned
+from headrace.drive.store.reader import read_columns
+from headrace.drive.store.records import Keys, Records, as_keys
 from headrace.errors import InputError
 
 _CLASHES_SHOWN = 5

@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from itertools import count
 from statistics import median
 
-from headrace.drive.endpoint import Endpoint, EndpointState
-from headrace.drive.ticket import Flight, Ticket
+from headrace.drive.dispatch.endpoint import Endpoint, EndpointState
+from headrace.drive.dispatch.ticket import Flight, Ticket
 
 # A row is hedged when its server is known to be this much slower than an idle one …
 SLOWER = 2.0

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, WithJsonSchema
 
-from headrace.drive.job_text import shorten
+from headrace.drive.job.text import shorten
 from headrace.drive.sources.shapes import MAPPABLE
 from headrace.errors import nearest
 from headrace.words import Api, Flag, FlagPolicy, OutputFormat

@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from headrace.drive.reader import read_rows
-from headrace.drive.rows import Row
-from headrace.drive.segments import encode_rows
-from headrace.drive.shards import write_parquet
+from headrace.drive.store.reader import read_rows
+from headrace.drive.store.rows import Row
+from headrace.drive.store.segments import encode_rows
+from headrace.drive.store.shards import write_parquet
 from headrace.durable.disk import Disk, RealDisk, is_full
 from headrace.errors import StorageError, UsageError, nearest
 from headrace.words import Flag
