@@ -81,7 +81,8 @@ def _stored_as(geometry: ModelGeometry, storage: Mapping[str, Any] | None) -> Mo
         kv_dtype=storage["kv_dtype"],
         source="quantization_config, hf_quant_config.json",
     )
-    return replace(geometry, quantisation=quantisation)
+    told = (storage["caveat"],) if "caveat" in storage else ()
+    return replace(geometry, quantisation=quantisation, caveats=(*geometry.caveats, *told))
 
 
 def resolve_model(name: str) -> ModelGeometry:

@@ -11,15 +11,16 @@ from dataclasses import replace
 from typing import Any
 
 from headrace.errors import InputError, nearest
-from headrace.models.extras import mtp_layers, mtp_parameters, vision_tower
 from headrace.models.feedforward import dense, experts
 from headrace.models.fields import Fields
 from headrace.models.geometry import ModelGeometry
 from headrace.models.layers import AnyAttention, Attention, Experts, FeedForward, Layer, LayerKind, Recurrent
 from headrace.models.mixers import attention, compressed_attention, has_indexer, latent_attention, recurrent
+from headrace.models.mtp import mtp_layers, mtp_parameters
 from headrace.models.patterns import BOTH, EXPERTS, FEED_FORWARD, experts_in, layer_words
 from headrace.models.quantisation import quantisation_of
 from headrace.models.traits import FAMILIES, Traits, family_of
+from headrace.models.vision import vision_tower
 
 _TEXT_PARTS = ("text_config", "llm_config", "language_config")
 _VISION_PARTS = ("vision_config", "visual", "vision_tower_config")

@@ -20,6 +20,8 @@ PUBLISHED = {
     "meta-llama/Llama-3.2-1B": 1_235_814_400,
     "meta-llama/Llama-3.2-3B": 3_212_749_824,
     "meta-llama/Llama-3.3-70B-Instruct": 70_553_706_496,
+    "meta-llama/Llama-4-Scout-17B-16E-Instruct": 108_641_793_536,
+    "meta-llama/Llama-4-Maverick-17B-128E-Instruct": 401_583_781_376,
     "codellama/CodeLlama-34b-Instruct-hf": 33_743_970_304,
     "mistralai/Mixtral-8x7B-v0.1": 46_702_792_704,
     "mistralai/Mixtral-8x22B-v0.1": 140_620_634_112,
@@ -105,7 +107,7 @@ def test_total_parameters(model_id: str, total: int) -> None:
 def test_most_totals_are_exact() -> None:
     errors = [abs(built_in(name).total_parameters - total) / total for name, total in PUBLISHED.items()]
     assert sum(error < 1e-6 for error in errors) >= 0.75 * len(errors)
-    assert max(errors) < 0.001
+    assert max(errors) < 0.0001  # the rest are quantisation scales that some files count
 
 
 @pytest.mark.parametrize(("model_id", "total", "twice"), [(k, *v) for k, v in TIED_TWICE.items()])
