@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.engines.plan import GIB, MemoryPlan
+from headrace.models.parse import geometry_from_config
 from headrace.words import Constraint
 from tests.unit.engines.planning import card
 from tests.unit.engines.planning import plan as planned
@@ -54,6 +55,45 @@ def test_the_printed_capacity() -> None:
     found = plan(f"--kv-cache-memory-bytes {int(26.61 * GIB)} --max-num-seqs 64 --max-model-len 8192")
     assert found.figure("max_concurrency") == pytest.approx(32.71, abs=0.005)
     assert found.figure("kv_tokens") == pytest.approx(267_934, rel=1e-4)
+
+
+def test_a_real_servers_pool() -> None:
+    # vLLM 0.32.0 on a CPU (kernel blocks of 128, float32 states), 1 GiB for KV, three GDN layers and one of
+    # attention; it printed: block 1152, state page padded by 9.92 %, 3,640 blocks, 931,840 tokens, 455.00x
+    config = {
+        "architectures": ["Qwen3NextForCausalLM"],
+        "model_type": "qwen3_next",
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 4,
+        "layer_types": ["linear_attention"] * 3 + ["full_attention"],
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 32,
+        "linear_conv_kernel_dim": 4,
+        "linear_key_head_dim": 128,
+        "linear_num_key_heads": 2,
+        "linear_num_value_heads": 4,
+        "linear_value_head_dim": 128,
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 64,
+        "shared_expert_intermediate_size": 64,
+        "decoder_sparse_step": 1,
+        "max_position_embeddings": 2048,
+        "tie_word_embeddings": False,
+        "vocab_size": 2048,
+    }
+    found = plan(
+        "--kv-cache-memory-bytes 1GiB --max-num-seqs 64 --block-size 128 --mamba-ssm-cache-dtype float32",
+        model=geometry_from_config(config, "tiny"),
+        version="0.32.0",
+    )
+    assert found.figure("block_tokens") == 1152
+    assert "9.92 %" in found.figures["block_tokens"].source
+    assert found.figure("blocks") == 3640
+    assert found.figure("kv_tokens") == 931_840
+    assert found.figure("max_concurrency") == 455
 
 
 def test_a_dense_model_has_one_group() -> None:

@@ -42,7 +42,7 @@ class BlockPool:
     mode: str = "none"
     draft_tokens: int = 0
     context_ranks: int = 1
-    max_batched_tokens: int = 2048
+    max_batched_tokens: int = 2048  # over all steps in flight
     notes: tuple[str, ...] = field(default=())
 
     def blocks_for(self, tokens: float, *, longest: bool = False) -> int:
@@ -98,7 +98,7 @@ def pool_shape(inputs: PlanInputs, settings: EngineSettings) -> BlockPool:
         0,
         draft_tokens=drafts,
         context_ranks=int(settings["decode_context_parallel_size"] or 1),
-        max_batched_tokens=int(settings["max_num_batched_tokens"] or 2048),
+        max_batched_tokens=int(settings["in_flight_tokens"] or 2048),
     )
     if state_layers:
         return _with_states(inputs, settings, common, kinds, len(state_layers), tp, drafts)

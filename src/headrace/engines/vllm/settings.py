@@ -17,6 +17,9 @@ TABLE = FlagTable("vLLM", Path(__file__).with_name("flags.tsv"), {}, underscores
 
 # Off in 0.25.1, on in 0.28.0 (config/model.py::is_prefix_caching_supported); what lies between was not read.
 PREFIX_CACHING_ON_HYBRIDS = Version(0, 26, 0)
+# A window keeps the tokens of all steps in flight in 0.28.0, not in 0.25.1
+# (config/vllm.py::max_in_flight_tokens).
+IN_FLIGHT_STEPS = Version(0, 26, 0)
 # mamba_cache_mode `all` is there in 0.30.0 and gone in 0.33.0 (config/cache.py).
 NO_ALL_MODE = Version(0, 31, 0)
 
@@ -68,7 +71,12 @@ def _batch(run: Resolver, inputs: PlanInputs) -> None:
         tokens, running, rule = 2 * tokens, 2 * running, rule + ", doubled by --performance-mode throughput"
     running_flag = run.number("max_num_seqs", running, rule)
     tokens = max(tokens, int(running_flag or 0))
-    run.number("max_num_batched_tokens", tokens, rule)
+    batched = int(run.number("max_num_batched_tokens", tokens, rule) or 0)
+    run.switch("async_scheduling", inputs.rules.version >= IN_FLIGHT_STEPS)
+    steps = max(int(run["pipeline_parallel_size"]), 2 if run["async_scheduling"] else 1)
+    if inputs.rules.version < IN_FLIGHT_STEPS:
+        steps = 1
+    run.set("in_flight_tokens", batched * steps, Origin.DERIVED, "batched tokens × steps in flight")
 
 
 def _cache_types(run: Resolver, inputs: PlanInputs) -> None:
@@ -119,8 +127,10 @@ def _state_cache(run: Resolver, inputs: PlanInputs, version: Version) -> None:
         run.set("mamba_cache_mode", "all" if whole else "align", Origin.DEFAULT, "prefix caching is on")
     elif mode == "all" and version >= NO_ALL_MODE:
         run.refuse("--mamba-cache-mode all is gone: the server refuses to start. Take align.")
-    written = model.state_dtype or "bfloat16"
-    source = "the checkpoint's mamba_ssm_dtype" if model.state_dtype else "default auto: the model's dtype"
+    # NemotronHForCausalLMConfig has a default of its own; others take the model's dtype
+    fallback = "float32" if model.model_type.startswith("nemotron_h") else "bfloat16"
+    written = model.state_dtype or fallback
+    source = "the checkpoint's mamba_ssm_dtype" if model.state_dtype else f"default for {model.model_type}"
     if run.word("mamba_ssm_cache_dtype", "auto") == "auto":
         run.set("mamba_ssm_cache_dtype", written, Origin.DEFAULT, source)
     if run.word("mamba_cache_dtype", "auto") == "auto":
