@@ -9,8 +9,6 @@ import typer
 
 if TYPE_CHECKING:
     from headrace.engines.sglang.server_info import ServerInfo
-    from headrace.hardware.catalogue import Ambiguous
-    from headrace.hardware.device import Device
 
 
 def plan(
@@ -61,8 +59,8 @@ def plan(
     as_json: Annotated[bool, typer.Option("--json", help="As JSON, every number with its origin.")] = False,
 ) -> None:
     """Plan a server's memory from model, GPU and flags: pools, caps, what binds them, what changes give."""
-    import sys
 
+    from headrace.cli.ask_gpu import asker
     from headrace.engines import planner as planner_of
     from headrace.engines.advice import explain, next_changes, parse_reported, solutions
     from headrace.engines.launch_line import LaunchLine
@@ -103,10 +101,9 @@ def plan(
         value, source = (gib, flag) if gib is not None else (told[key], "--reported")
         return Quantity(float(value) * GIB, "bytes", Origin.USER, source)
 
-    at_terminal = sys.stdin.isatty() and sys.stderr.isatty() and not as_json
     inputs = PlanInputs(
         resolve_model(model),
-        resolve(gpu, _ask if at_terminal else None),
+        resolve(gpu, None if as_json else asker()),
         rules,
         line,
         given(free_gib, "--free-gib", "free"),
@@ -155,16 +152,3 @@ def _read_server_info(path: Path) -> ServerInfo:
         raise InputError(f"{path} cannot be read: {error.strerror}.") from error
     except ValueError as error:
         raise InputError(f"{path} is not JSON: {error}.") from error
-
-
-def _ask(ambiguous: Ambiguous) -> Device | None:
-    """Asks at the terminal which of several GPUs is meant; an empty answer goes on with all of them."""
-    typer.echo(f"'{ambiguous.name}' fits several GPUs:", err=True)
-    for number, device in enumerate(ambiguous.candidates, 1):
-        typer.echo(f"  {number}  {device.name}", err=True)
-    answer = typer.prompt(
-        "Which one? (Enter: go on with their range)", default="", show_default=False, err=True
-    )
-    if answer.strip().isdigit() and 1 <= int(answer) <= len(ambiguous.candidates):
-        return ambiguous.candidates[int(answer) - 1]
-    return None
