@@ -8,6 +8,7 @@ form of its weights where they are quantised. Adding a model is adding a row.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -91,10 +92,17 @@ def resolve_model(name: str) -> ModelGeometry:
     Raises UsageError where the name is unknown or fits several models; it lists them, or the nearest ones.
     Raises InputError where a path leads to something that is not a readable, known config.
     """
-    path = Path(name)
-    if path.exists() or name.startswith(("/", "./", "../", "~")) or name.endswith(".json"):
-        return read_model(path.expanduser())
+    if name.startswith(("/", "./", "../", "~")) or name.endswith(".json") or _is_here(name):
+        return read_model(Path(os.path.expanduser(name)))
     return find_model(name)
+
+
+def _is_here(name: str) -> bool:
+    """Returns whether the name is a file or folder; a name that no file can have is not."""
+    try:
+        return bool(name) and Path(name).exists()
+    except OSError:
+        return False
 
 
 def find_model(name: str) -> ModelGeometry:

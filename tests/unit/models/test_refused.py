@@ -103,6 +103,14 @@ def test_an_unknown_name_has_the_nearest_in_its_error() -> None:
         resolve_model("Qwen/Qwen3.6-72B")
 
 
+@pytest.mark.parametrize(
+    "name", ["", "a" * 5000, "a\0b", "..", "/", "~no_such_user_here/x", "/etc/shadow/x.json", "é/ü"]
+)
+def test_a_name_that_no_model_has(name: str) -> None:
+    with pytest.raises((UsageError, InputError)):
+        resolve_model(name)
+
+
 def test_an_ambiguous_name_lists_what_it_fits() -> None:
     with pytest.raises(
         UsageError, match=r"fits \d+ models: deepseek-ai/DeepSeek-V4-Flash, deepseek-ai/DeepSeek-V4-Pro"
