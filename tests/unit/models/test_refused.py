@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import InputError, UsageError
@@ -163,6 +163,7 @@ types = st.sampled_from(
 )
 
 
+@settings(max_examples=40)
 @given(types, st.dictionaries(keys, values, max_size=5))
 def test_any_config_gives_a_geometry_or_an_input_error(model_type: str, fields: dict[str, Any]) -> None:
     try:
