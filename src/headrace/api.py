@@ -94,7 +94,7 @@ def run_resolved(
 ) -> JobStatus:
     """The last status of a job that is checked already. Wires driver, load readers and metrics together."""
     from headrace.drive.driver import run_job
-    from headrace.engines.load import AnyEngineLoad
+    from headrace.engines.any_load import AnyEngineLoad
 
     if metrics_port is None:
         return run_job(

@@ -21,7 +21,7 @@ from headrace.drive.control import send_command
 from headrace.drive.driver import run_job
 from headrace.drive.job import Job, Source
 from headrace.drive.status import JobStatus
-from headrace.engines.load import AnyEngineLoad
+from headrace.engines.any_load import AnyEngineLoad
 from headrace.errors import BusyError, JobStopped, UnreachableError, UsageError
 from headrace.simulate.emulate import EmulatorOptions, ThreadedFleet
 from headrace.words import Api, Flag, FlagPolicy

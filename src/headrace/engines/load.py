@@ -1,4 +1,4 @@
-"""Reads the load of a server whose engine is not known beforehand: asks each engine's cheap endpoints."""
+"""What every engine's load reader gives, and how Prometheus text is read for it."""
 
 from __future__ import annotations
 
@@ -22,28 +22,6 @@ class Load:
     cap: int | None = None
     running: int | None = None
     queued: int | None = None
-
-
-class AnyEngineLoad:
-    """Finds out once which engine answers, then asks only what that engine has."""
-
-    def __init__(self) -> None:
-        self._reader: Callable[[Fetch], Awaitable[Load | None]] | None = None
-
-    async def read(self, fetch: Fetch) -> Load | None:
-        """The server's load now; None when no known engine's endpoints answer."""
-        from headrace.engines.llamacpp.load import LlamaCppLoad
-        from headrace.engines.sglang.load import SglangLoad
-        from headrace.engines.vllm.load import VllmLoad
-
-        if self._reader is not None:
-            return await self._reader(fetch)
-        for reader in (SglangLoad(), VllmLoad(), LlamaCppLoad()):
-            load = await reader.read(fetch)
-            if load is not None:
-                self._reader = reader.read
-                return load
-        return None
 
 
 def sums_of(exposition: bytes, names: Mapping[str, str]) -> dict[str, float]:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.engines.load import AnyEngineLoad, Load, sums_of
+from headrace.engines.any_load import AnyEngineLoad
+from headrace.engines.load import Load, sums_of
 
 SGLANG_LOADS = {
     "timestamp": "2026-01-01T00:00:00+00:00",
