@@ -44,7 +44,17 @@ def kv_dtype(run: Resolver, inputs: PlanInputs) -> None:
         for kind in ("nsa", "dsa")
         for stage in ("prefill", "decode")
     ]
-    chosen_sparse = set(filter(None, sparse)) or ({"trtllm"} if capability >= 10 else {"flashmla_kv"})
+    default_sparse = "trtllm" if capability >= 10 else "flashmla_kv"
+    glm = architecture_of(model) == "GlmMoeDsaForCausalLM"
+    if glm and 12.0 <= capability < 13.0 and version >= Version(0, 5, 17):
+        default_sparse = "flashinfer_sparse_mla"
+    chosen_sparse = set(filter(None, sparse)) or {default_sparse}
+    if indexed and run["kv_cache_dtype"] not in ("bf16", "bfloat16", "fp8_e4m3"):
+        run.refuse(
+            f"--kv-cache-dtype {run['kv_cache_dtype']} with sparse attention is refused at start. Take "
+            "bfloat16 or "
+            "fp8_e4m3."
+        )
     run.set("sparse_row_is_plain", "trtllm" in chosen_sparse, Origin.DERIVED, "the sparse attention back end")
 
 
@@ -88,6 +98,30 @@ def page_size(run: Resolver, inputs: PlanInputs) -> None:
         run.set(
             "page_size", forced, Origin.DERIVED, f"attention back end {', '.join(sorted(filter(None, used)))}"
         )
+    if "trtllm_mla" in used and run["kv_cache_dtype"] not in (
+        "fp8_e4m3",
+        "fp4_e2m1",
+        "bf16",
+        "bfloat16",
+        "auto",
+    ):
+        run.refuse(
+            f"--kv-cache-dtype {run['kv_cache_dtype']} does not go with trtllm_mla, the attention back "
+            "end on this "
+            "GPU: the server refuses to start. Take fp8_e4m3, or --attention-backend triton."
+        )
+    if (
+        version >= Version(0, 5, 14)
+        and model.is_hybrid
+        and not run["disable_radix_cache"]
+        and run["mamba_radix_cache_strategy"] == "no_buffer"
+        and backend == "trtllm_mha"
+    ):
+        run.refuse(
+            "no_buffer does not go with trtllm_mha, the attention back end on this GPU: the server "
+            "refuses to start. "
+            "Take --attention-backend triton, extra_buffer, or --disable-radix-cache."
+        )
     if backend == "fa3" and run["kv_cache_dtype"] == "fp8_e5m2":
         run.set("attention_backend", "triton", Origin.DERIVED, "fa3 has no fp8_e5m2")
     if page is None:
@@ -106,20 +140,48 @@ def _default_backend(run: Resolver, inputs: PlanInputs, datacentre_blackwell: bo
         if hopper:
             return "fa3"
         if datacentre_blackwell:
-            return "trtllm_mla" if architecture_of(model) in DEEPSEEK_FAMILY else "flashinfer"
+            kimi = architecture_of(model).startswith("Kimi") and version >= Version(0, 5, 14)
+            return "trtllm_mla" if kimi or architecture_of(model) in DEEPSEEK_FAMILY else "flashinfer"
         return "triton"
     if architecture_of(model).startswith("Gemma4"):
-        return "triton"
+        return "trtllm_mha" if datacentre_blackwell and version >= Version(0, 5, 13) else "triton"
+    if architecture_of(model).startswith("MiMoV2") and datacentre_blackwell and version >= Version(0, 5, 22):
+        return "fa4"
+    if model.is_hybrid and datacentre_blackwell and version >= Version(0, 5, 14):
+        return _hybrid_on_blackwell(run, architecture_of(model))
     if model.is_hybrid and datacentre_blackwell:
         radix = not run["disable_radix_cache"]
         buffers = str(run["mamba_radix_cache_strategy"]).startswith("extra_buffer")
-        if version < Version(0, 5, 14) and not supports_extra_buffer(architecture_of(model), version):
+        if not supports_extra_buffer(architecture_of(model), version):
             return "flashinfer" if architecture_of(model).startswith("NemotronH") else "triton"
-        if radix and not buffers and run["speculative_algorithm"] is None:
+        if not _takes_trtllm(run) or (radix and not buffers and run["speculative_algorithm"] is None):
             return "triton"
         return "trtllm_mha"
     if hopper:
         return "fa3"
-    if datacentre_blackwell:
+    if datacentre_blackwell and _takes_trtllm(run):
         return "trtllm_mha"
     return "flashinfer"
+
+
+def _hybrid_on_blackwell(run: Resolver, architecture: str) -> str:
+    """From 0.5.14, by architecture (`arg_groups/model_overrides/` of 0.5.23)."""
+    if architecture.startswith("NemotronH"):
+        return "trtllm_mha"
+    if architecture.startswith("Granite"):
+        return "flashinfer"
+    if architecture.startswith("FalconH1"):
+        return "triton"
+    # the GDN models look at the strategy as it was written: `auto` is not extra_buffer yet
+    written = run.given.get("mamba_radix_cache_strategy", ("", ()))[1]
+    buffers = bool(written) and written[0].startswith("extra_buffer")
+    return "trtllm_mha" if _takes_trtllm(run) and (buffers or run["disable_radix_cache"]) else "triton"
+
+
+def _takes_trtllm(run: Resolver) -> bool:
+    """TensorRT-LLM's kernels are the default without drafts, or with --speculative-eagle-topk 1 written
+    down.
+    """
+    if run["speculative_algorithm"] is None:
+        return True
+    return run.given.get("speculative_eagle_topk", ("", ()))[1] == ("1",)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from headrace.engines.plan import GIB, PlanInputs
 from headrace.engines.settings import EngineSettings
 from headrace.engines.sglang.compressed import bytes_per_full_token, is_compressed
-from headrace.engines.sglang.rules import MemoryRules
+from headrace.engines.sglang.rules import MemoryRules, architecture_of
 from headrace.engines.versions import Version
 from headrace.models.layers import LatentAttention
 
@@ -22,6 +22,7 @@ _KV_BYTES = {"fp8_e4m3": 1, "fp8_e5m2": 1, "fp8": 1, "mxfp8": 1, "fp4_e2m1": 1, 
 _SCALE_BLOCK = {"fp4_e2m1": 16, "nvfp4": 16, "mxfp8": 32}
 # memory_pool.py::NSATokenToKVPool.quant_block_size; scales are 4 bytes
 _INDEX_BLOCK, _SCALE_BYTES = 128, 4
+_EVICTION_INTERVAL = 128  # SGLANG_SWA_EVICTION_INTERVAL, environ.py
 
 
 @dataclass(slots=True)
@@ -220,13 +221,18 @@ def _tokens(
         sizes.window_tokens = int(tokens * window_ratio) // page * page
         sizes.full_token_bytes = sizes.cell_bytes  # the window's rows are part of the price
         return tokens
+    by_requests = _window_by_requests(inputs, settings, page)
     fewest: int | None = None
     for stage in stages:
         full, window = _token_bytes(inputs, settings, stage)
-        if settings["window_pool"]:
+        if by_requests is not None and full:
+            # the window pool is fixed, the full pool takes what it leaves
+            cell: float = full
+            tokens = int((available - by_requests * window) // full)
+        elif settings["window_pool"]:
             # the mixed price is a float, as in HybridSWAPoolConfigurator; a model of windows only has no
             # ratio
-            cell: float = full + window_ratio * window if full else window
+            cell = full + window_ratio * window if full else window
             tokens = int(available // cell)
         else:
             cell = full
@@ -239,12 +245,37 @@ def _tokens(
     tokens = (fewest or 0) // page * page
     if limit is not None and int(limit) < tokens:
         tokens = int(limit) // page * page
-    if settings["window_pool"]:
+    if by_requests is not None and sizes.full_token_bytes:
+        limited = limit is not None and int(limit) // page * page <= tokens
+        sizes.window_tokens = min(by_requests, tokens) if limited else by_requests
+    elif settings["window_pool"]:
         if sizes.full_token_bytes:
             sizes.window_tokens = int(tokens * window_ratio) // page * page
         else:
             sizes.window_tokens = tokens
     return tokens
+
+
+def _window_by_requests(inputs: PlanInputs, settings: EngineSettings, page: int) -> int | None:
+    """Tokens of a window pool sized for the running flag, from 0.5.22 with the radix cache off.
+
+    `pool_configurator.py::compute_swa_request_cap`: per request the window, an eviction interval for each
+    draft, and pages; beside them the prefill chunks in flight.
+    """
+    running, chunk = settings["max_running_requests"], int(settings["chunked_prefill_size"] or 0)
+    window = inputs.model.window_tokens
+    rules = MemoryRules(inputs.rules.version)
+    if not (settings["window_pool"] and rules.sizes_windows_by_requests and settings["disable_radix_cache"]):
+        return None
+    if running is None or chunk <= 0 or window is None or architecture_of(inputs.model).startswith("Llama4"):
+        return None  # Llama 4 has chunks of attention, which the engine does not take for a window
+    drafts = int(settings["draft_tokens"] or 0)
+    trailing = window + _EVICTION_INTERVAL * max(1, drafts) + page
+    decode = 2 * drafts if drafts else page
+    requests = max(1, int(running) // int(settings["attn_dp_size"] or 1))
+    in_flight = 1 if settings["disable_overlap_schedule"] else 2
+    needed = (trailing + decode) * requests + in_flight * chunk + page
+    return -(-needed // page) * page
 
 
 def _token_bytes(inputs: PlanInputs, settings: EngineSettings, stage: slice) -> tuple[int, int]:

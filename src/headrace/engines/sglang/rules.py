@@ -186,6 +186,13 @@ class MemoryRules:
         return self.version >= Version(0, 5, 14)
 
     @property
+    def sizes_windows_by_requests(self) -> bool:
+        """0.5.22 on: with the radix cache off and a running flag, the window pool is what those requests
+        need.
+        """
+        return self.version >= Version(0, 5, 22)
+
+    @property
     def elides_shared_indexers(self) -> bool:
         """0.5.20 on: layers that reuse another layer's top-k indices keep no indexer keys."""
         return self.version >= Version(0, 5, 20)

@@ -88,7 +88,10 @@ def _requests_and_pools(run: Resolver, inputs: PlanInputs) -> None:
     elif architecture_of(inputs.model) in TEXT_ONLY_BY_DEFAULT and not asked:
         run.set("multimodal", False, Origin.DEFAULT, "text only without --enable-multimodal")
     else:
-        run.set("multimodal", inputs.model.is_multimodal, Origin.CONFIGURED, "the model's architecture")
+        served = inputs.model.is_multimodal or architecture_of(inputs.model).endswith(
+            "ForConditionalGeneration"
+        )
+        run.set("multimodal", served, Origin.CONFIGURED, "the model's architecture")
     context = inputs.model.context_tokens
     length = run.number("context_length", context, "the model's config")
     if run.is_given("context_length") and context and length and length > context:
