@@ -103,7 +103,6 @@ def drive(
         if pid:
             measured.wall_seconds = now - began
             measured.cpu_seconds = usage.ru_utime + usage.ru_stime
-            measured.peak_resident_bytes = usage.ru_maxrss * 1024
             measured.exit_code = os.waitstatus_to_exitcode(status)
             process.returncode = measured.exit_code
             break
@@ -116,7 +115,9 @@ def drive(
             continue
         if 0.1 * rows < asked < 0.9 * rows:
             measured.in_flight.append(sum(one["inflight"] for one in stats))
-        measured.resident.append((asked, resident_bytes(process.pid)))
+        resident, peak = resident_bytes(process.pid)
+        measured.resident.append((asked, resident))
+        measured.peak_resident_bytes = max(measured.peak_resident_bytes, peak)
         if now - looked_at_disk > 1.0:
             looked_at_disk = now
             answer_bytes = answer_bytes or content_bytes(servers[0])
@@ -132,13 +133,16 @@ def drive(
     return measured
 
 
-def resident_bytes(pid: int) -> int:
-    """RSS of the process."""
+def resident_bytes(pid: int) -> tuple[int, int]:
+    """(RSS, peak RSS) of the process. `ru_maxrss` would not do: it counts the parent's memory at the fork."""
     try:
-        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    except (OSError, IndexError):
-        return 0
-    return pages * os.sysconf("SC_PAGE_SIZE")
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0, 0
+    kilobytes = {
+        line.split(":")[0]: int(line.split()[1]) for line in lines if line.startswith(("VmRSS", "VmHWM"))
+    }
+    return kilobytes.get("VmRSS", 0) * 1024, kilobytes.get("VmHWM", 0) * 1024
 
 
 def allocated_bytes(folder: Path) -> int:
