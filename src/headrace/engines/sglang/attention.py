@@ -51,9 +51,8 @@ def kv_dtype(run: Resolver, inputs: PlanInputs) -> None:
     chosen_sparse = set(filter(None, sparse)) or {default_sparse}
     if indexed and run["kv_cache_dtype"] not in ("bf16", "bfloat16", "fp8_e4m3"):
         run.refuse(
-            f"--kv-cache-dtype {run['kv_cache_dtype']} with sparse attention is refused at start. Take "
-            "bfloat16 or "
-            "fp8_e4m3."
+            f"--kv-cache-dtype {run['kv_cache_dtype']} with sparse attention is refused at start. "
+            "Take bfloat16 or fp8_e4m3."
         )
     run.set("sparse_row_is_plain", "trtllm" in chosen_sparse, Origin.DERIVED, "the sparse attention back end")
 

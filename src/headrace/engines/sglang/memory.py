@@ -294,7 +294,8 @@ def _token_bytes(inputs: PlanInputs, settings: EngineSettings, stage: slice) -> 
         layers += 1
         elements = int(attention.kv_elements_per_token(tp))
         if isinstance(attention, LatentAttention):
-            elements = _latent_elements(attention, settings, dtype)
+            scaled = MemoryRules(inputs.rules.version).prices_sparse_scales
+            elements = _latent_elements(attention, settings, dtype) if scaled else elements
             index_bytes += _index_bytes(inputs, attention)
         if settings["window_pool"] and attention.window_tokens is not None:
             window_elements += elements

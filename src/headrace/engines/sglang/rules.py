@@ -193,6 +193,11 @@ class MemoryRules:
         return self.version >= Version(0, 5, 22)
 
     @property
+    def prices_sparse_scales(self) -> bool:
+        """0.5.17 on: a token is priced with the scales of a sparse MLA row in FP8."""
+        return self.version >= Version(0, 5, 17)
+
+    @property
     def elides_shared_indexers(self) -> bool:
         """0.5.20 on: layers that reuse another layer's top-k indices keep no indexer keys."""
         return self.version >= Version(0, 5, 20)
