@@ -50,7 +50,7 @@ def build(folder: Path) -> Path:
     source = shared_folder() / "bench" / "nullserver.c"
     if shutil.which("gcc") is None:
         raise Missing("gcc not found: the null server cannot be compiled")
-    binary = folder / "nullserver"
+    binary = folder / "null-server"
     subprocess.run(["gcc", "-O2", "-w", "-o", binary, source], check=True, capture_output=True, text=True)
     return binary
 
@@ -137,8 +137,17 @@ class NullServer:
         self.stop()
 
     def stats(self) -> dict[str, Any]:
-        """Its counters: req, ok, fail, drop, inflight, inflight_max, span_s, cpu_s, …"""
-        found: dict[str, Any] = json.loads(get(f"{self.url}/stats"))
+        """Its counters: req, ok, fail, drop, inflight, inflight_max, span_s, cpu_s, …
+
+        Raises:
+            AssertionError: it is gone; the message has its exit code.
+        """
+        try:
+            found: dict[str, Any] = json.loads(get(f"{self.url}/stats"))
+        except OSError as error:
+            code = self.process.poll()
+            assert code is None, f"the null server ended with {code}"
+            raise error
         return found
 
     def reset(self) -> None:
