@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ PROMPTS = 1000
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> Ledger:
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
     """A ledger of 1,000 prompts; prompt n has row n + 1 and offset 100 n."""
     ledger = Ledger(tmp_path / "ledger.db", FastDisk())
     records = np.zeros(PROMPTS, dtype=RECORD)
@@ -38,7 +39,8 @@ def ledger(tmp_path: Path) -> Ledger:
         {"pinned": b"{}"},
         [(17, b'{"kind":"unreadable"}')],
     )
-    return ledger
+    yield ledger
+    ledger.close()
 
 
 def test_records_come_back_in_the_order_asked(ledger: Ledger) -> None:
