@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -215,3 +216,54 @@ def test_close_gives_up_on_a_disk_that_stays_full(store: Store, disk: FullDisk) 
 
 def _no_rows(done: list[int], failed: list[int]) -> None:
     pytest.fail(f"counted without being durable: {done} {failed}")
+
+
+class DyingDisk(FastDisk):
+    """A disk that fails every write of rows once `error` is set."""
+
+    def __init__(self) -> None:
+        self.error: BaseException | None = None
+
+    def commit(self, connection: sqlite3.Connection) -> None:
+        if self.error is not None:
+            raise self.error
+        super().commit(connection)
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            OSError(errno.EIO, "Input/output error"),
+            r"can no longer be written to .*Input/output error; 1 answers",
+        ),
+        (sqlite3.DatabaseError("database disk image is malformed"), "disk image is malformed"),
+        (StorageError("a shard is damaged"), "a shard is damaged"),
+    ],
+)
+def test_the_end_of_the_thread_is_told_once_and_is_no_passing_trouble(
+    tmp_path: Path, error: BaseException, said: str
+) -> None:
+    write_lines(tmp_path / "a.jsonl", [{"prompt": "text"}])
+    disk = DyingDisk()
+    store = open_job(make_job(tmp_path), disk)
+    told: list[StorageError] = []
+    gone = threading.Event()
+
+    def on_failed(failure: StorageError) -> None:
+        told.append(failure)
+        gone.set()
+
+    writer = RowWriter(store, store.job, _no_rows, _no_trouble, on_failed=on_failed)
+    (prompt,) = pending(store)
+    disk.error = error
+    writer.submit_row(prompt.seq, answer(prompt))
+    assert gone.wait(10)
+    assert re.search(said, str(told[0]))
+    assert writer.failed is told[0]
+    for ask in (lambda: writer.submit_row(prompt.seq, answer(prompt)), lambda: writer.close(seal=True)):
+        with pytest.raises(StorageError, match=said):
+            ask()
+    assert len(told) == 1
+    disk.error = None
+    store.close()

@@ -28,13 +28,18 @@ FAILED_VIEW_SECONDS = 30.0
 
 OnDurable = Callable[[list[int], list[int]], None]
 OnTrouble = Callable[[str | None], None]
+OnFailed = Callable[[StorageError], None]
 T = TypeVar("T")
 
 
 class RowWriter:
     """Takes rows and failures from any thread and makes them durable on its own.
 
-    `on_durable(done, failed)` and `on_trouble(message or None)` are called on the writer's thread.
+    `on_durable(done, failed)`, `on_trouble(message or None)` and `on_failed(error)` are called on the writer's
+    thread: trouble is a full disk, which passes; failed is the end of the thread, and comes once.
+
+    Attributes:
+        failed: why no more can be written; None while the writer works.
     """
 
     def __init__(
@@ -44,6 +49,7 @@ class RowWriter:
         on_durable: OnDurable,
         on_trouble: OnTrouble,
         *,
+        on_failed: OnFailed | None = None,
         segment_bytes: int = SEGMENT_BYTES,
         segment_rows: int = SEGMENT_ROWS,
         pause: Callable[[float], None] = time.sleep,
@@ -53,6 +59,7 @@ class RowWriter:
         self._batches = BatchWriter(store, job, segment_bytes=segment_bytes, segment_rows=segment_rows)
         self._on_durable = on_durable
         self._on_trouble = on_trouble
+        self._on_failed = on_failed if on_failed is not None else lambda error: on_trouble(str(error))
         self._queue: deque[Item] = deque()
         self._wake = threading.Event()
         self._closing = False
@@ -62,7 +69,7 @@ class RowWriter:
         self._writing = 0
         self._failures_changed = False
         self._failed_view_at = store.clock.monotonic()
-        self._error: BaseException | None = None
+        self.failed: StorageError | None = None
         self._thread = threading.Thread(target=self._run, name="headrace-writer", daemon=True)
         self._thread.start()
 
@@ -75,8 +82,8 @@ class RowWriter:
         self._submit((seq, failed))
 
     def _submit(self, item: Item) -> None:
-        if self._error is not None:
-            raise self._as_storage_error() from self._error
+        if self.failed is not None:
+            raise self.failed
         self._queue.append(item)
         waiting = len(self._queue)
         if waiting == 1 or waiting == BATCH_ROWS:
@@ -101,16 +108,8 @@ class RowWriter:
         self._closing = True
         self._wake.set()
         self._thread.join()
-        if self._error is not None:
-            raise self._as_storage_error() from self._error
-
-    def _as_storage_error(self) -> StorageError:
-        if isinstance(self._error, StorageError):
-            return self._error
-        return StorageError(
-            f"rows can no longer be written to {self._store.folder.out}: {self._error}; {self.backlog():,} "
-            "answers were not yet durable and are asked again by the next run. Mend the disk, then run again"
-        )
+        if self.failed is not None:
+            raise self.failed
 
     # on the writer's thread
 
@@ -125,14 +124,27 @@ class RowWriter:
             self._try(self._batches.put_snapshot)
             self._try(self._store.write_failed)
         except (OSError, sqlite3.Error, StorageError) as error:
-            self._error = error
-            self._on_trouble(str(self._as_storage_error()))
+            self._give_up(error)
         except BaseException as error:
-            self._error = error
-            self._on_trouble(f"the writer stopped on a fault in headrace: {error!r}")
-            raise
+            self._give_up(error)
+            raise  # a fault in headrace keeps its traceback
         finally:
             self._batches.close()
+
+    def _give_up(self, cause: BaseException) -> None:
+        if isinstance(cause, StorageError):
+            failed = cause
+        else:
+            expected = isinstance(cause, OSError | sqlite3.Error)
+            what = str(cause) if expected else f"a fault in headrace: {cause!r}"
+            way_out = "Mend the disk, then run again" if expected else "Run again; please report it"
+            failed = StorageError(
+                f"rows can no longer be written to {self._store.folder.out}: {what}; {self.backlog():,} "
+                f"answers were not yet durable and are asked again by the next run. {way_out}"
+            )
+            failed.__cause__ = cause
+        self.failed = failed
+        self._on_failed(failed)
 
     def _step(self) -> bool:
         """Waits for a batch and writes it; False when closing and nothing is left."""
