@@ -5,6 +5,7 @@ Rows are read back by plain pyarrow, not by headrace's own reader; what servers 
 
 from __future__ import annotations
 
+import gzip
 import json
 import signal
 import threading
@@ -12,8 +13,9 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -23,6 +25,7 @@ from headrace.drive.job import Job, Source
 from headrace.drive.status import JobStatus
 from headrace.engines.any_load import AnyEngineLoad
 from headrace.errors import BusyError, JobStopped, UnreachableError, UsageError
+from headrace.net import http
 from headrace.simulate.emulate import EmulatorOptions, ThreadedFleet
 from headrace.words import Api, Flag, FlagPolicy
 from tests.driver_process import headrace, sealed_rows, start, wait_until
@@ -51,6 +54,45 @@ def run(job: Job, on_status: Callable[[JobStatus], None] = lambda status: None) 
 def failed_rows(out: Path) -> list[dict[str, Any]]:
     file = out / "failed" / "failed.jsonl"
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+class SaysAlways:
+    """A server that names no models and answers every POST alike."""
+
+    def __init__(self, status: int, body: str | bytes, headers: dict[str, str] | None = None) -> None:
+        payload = body if isinstance(body, bytes) else json.dumps({"error": {"message": body}}).encode()
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                self._say(404, b"{}", {})
+
+            def do_POST(self) -> None:
+                self.rfile.read(int(self.headers["Content-Length"]))
+                self._say(status, payload, headers or {})
+
+            def _say(self, code: int, content: bytes, more: dict[str, str]) -> None:
+                self.send_response(code)
+                for name, value in {"Content-Length": str(len(content)), **more}.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(content)
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
 
 
 def sentences(count: int) -> list[str]:
@@ -168,6 +210,81 @@ def test_random_faults_of_every_kind_cost_tries_not_rows(tmp_path: Path) -> None
     assert last.failed == 0
     assert {"server_error", "503", "429", "dropped", "bad_answer"} <= set(last.errors)
     assert max(row["tries"] for row in rows) > 1
+
+
+def test_a_server_that_serves_something_else_loses_no_row(tmp_path: Path) -> None:
+    """One server answers 404 to every request, and fast; the other is good."""
+    with ThreadedFleet(replace(FAST, speed=20.0)) as fleet, SaysAlways(404, "no such model") as other:
+        last = run(job_of(tmp_path, [*fleet.urls, other.url], sentences(100), model=None))
+    assert (last.done, last.failed) == (100, 0)
+    states = {endpoint.url: endpoint.state for endpoint in last.endpoints}
+    assert states[other.url] == "refusing"
+
+
+def test_a_refusal_by_one_server_of_two_is_asked_of_the_other(tmp_path: Path) -> None:
+    with ThreadedFleet(replace(FAST, speed=20.0)) as fleet, SaysAlways(400, "bad request") as other:
+        last = run(job_of(tmp_path, [*fleet.urls, other.url], sentences(100)))
+    assert (last.done, last.failed) == (100, 0)
+
+
+def test_a_job_whose_only_server_has_another_model_stops_with_nothing_failed(tmp_path: Path) -> None:
+    with SaysAlways(404, "no such model") as other, pytest.raises(JobStopped, match="no such model"):
+        run(job_of(tmp_path, [other.url], sentences(500)))
+    assert failed_rows(tmp_path / "out") == []
+
+
+def test_a_key_that_a_server_repeats_is_kept_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLEET_KEY", "plainword-9731")
+    statuses: list[JobStatus] = []
+    with SaysAlways(500, "wrong key plainword-9731") as other:
+        run(
+            job_of(tmp_path, [other.url], sentences(3), api_key_env="FLEET_KEY", max_tries=1), statuses.append
+        )
+    assert "[redacted]" in failed_rows(tmp_path / "out")[0]["reason"]
+    for file in (tmp_path / "out").rglob("*"):
+        assert not file.is_file() or b"plainword-9731" not in file.read_bytes(), file
+    assert all("plainword-9731" not in str(status) for status in statuses)
+
+
+def test_a_small_body_that_unfolds_into_a_large_one_is_no_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "MAX_BODY_BYTES", 1_000_000)
+    bomb = gzip.compress(b" " * 50_000_000)
+    with SaysAlways(200, bomb, {"Content-Encoding": "gzip"}) as other:
+        last = run(job_of(tmp_path, [other.url], sentences(2), max_tries=1))
+    assert last.failures == {"bad_answer": 2}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"choices":[{"message":{"content":[{"type":"text","text":5}]},"finish_reason":"stop"}]}',
+        b"[" * 5000,
+        b'{"choices":[{"message":{"content":"x"},"finish_reason":"stop"}],"usage":{"completion_tokens":1e30}}',
+        b'{"choices":[{"message":{"content":"x"}}],"usage":{"completion_tokens":10000000000000000000}}',
+        b'{"choices":null}',
+    ],
+)
+def test_nothing_a_server_answers_ends_the_job(tmp_path: Path, body: bytes) -> None:
+    with SaysAlways(200, body) as other:
+        last = run(job_of(tmp_path, [other.url], sentences(3), max_tries=1))
+    assert last.done + last.failed == 3
+    assert last.phase == "finished"
+
+
+def test_what_earlier_runs_found_is_told_again(tmp_path: Path) -> None:
+    with ThreadedFleet(FAST) as fleet:
+        made = job_of(tmp_path, fleet.urls, sentences(30))
+        job = replace(made, sources=(replace(made.sources[0], sampling={"max_tokens": 2}),))
+        first = run(job)
+        second = run(job)
+        prompts(tmp_path, sentences(35))
+        third = run(job)
+    assert first.flags == second.flags == {"truncated": 30}
+    assert second.sources[0].mean_output_tokens == 2.0
+    assert third.flags == {"truncated": 35}
+    assert third.sources[0].truncated == 35
 
 
 def test_rows_that_servers_fail_on_again_and_again_are_given_up_and_taken_up_again(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from headrace.errors import InputError
+from headrace.net.redact import redact
 
 OPEN_TAG, CLOSE_TAG = "<think>", "</think>"
 
@@ -83,8 +84,8 @@ def parse_answer(path: str, body: bytes, *, keep_token_ids: bool = False) -> Ans
         if path == "/generate":
             return _from_generate(_generate.decode(body), keep_token_ids)
         return _from_openai(_openai.decode(body), keep_token_ids)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        shown = body[:200].decode("utf-8", "replace")
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        shown = redact(body[:200].decode("utf-8", "replace"))
         raise InputError(
             f"the answer of {len(body)} bytes is not a completion: {error}. It begins: {shown!r}"
         ) from None
@@ -108,11 +109,11 @@ def _from_openai(answer: _OpenAiAnswer, keep_token_ids: bool) -> Answer:
         reasoning=reasoning,
         leaked=leaked,
         finish_reason=choice.finish_reason,
-        prompt_tokens=usage.prompt_tokens,
-        completion_tokens=usage.completion_tokens,
+        prompt_tokens=_count(usage.prompt_tokens),
+        completion_tokens=_count(usage.completion_tokens),
         model=answer.model,
         tool_calls=tool_calls,
-        token_ids=choice.token_ids if keep_token_ids else None,
+        token_ids=_ids(choice.token_ids) if keep_token_ids else None,
     )
 
 
@@ -126,12 +127,22 @@ def _from_generate(answer: _GenerateAnswer, keep_token_ids: bool) -> Answer:
         reasoning=reasoning,
         leaked=leaked,
         finish_reason=finish if isinstance(finish, str) else None,
-        prompt_tokens=answer.meta_info.prompt_tokens,
-        completion_tokens=answer.meta_info.completion_tokens,
+        prompt_tokens=_count(answer.meta_info.prompt_tokens),
+        completion_tokens=_count(answer.meta_info.completion_tokens),
         model=None,
         tool_calls=None,
-        token_ids=answer.output_ids if keep_token_ids else None,
+        token_ids=_ids(answer.output_ids) if keep_token_ids else None,
     )
+
+
+def _count(tokens: int | None) -> int | None:
+    """A token count as it can be: what no request can have (negative, a billion) is as good as not told."""
+    return tokens if tokens is not None and 0 <= tokens < 1_000_000_000 else None
+
+
+def _ids(ids: list[int] | None) -> list[int] | None:
+    """Token ids that fit the int32 of the shards; else none."""
+    return ids if ids is not None and all(0 <= token < 1 << 31 for token in ids) else None
 
 
 def _text_of(content: Any) -> str:
@@ -139,7 +150,8 @@ def _text_of(content: Any) -> str:
     if isinstance(content, str):
         return content
     if isinstance(content, list):
-        return "".join(part.get("text") or "" for part in content if isinstance(part, dict))
+        texts = (part.get("text") for part in content if isinstance(part, dict))
+        return "".join(text for text in texts if isinstance(text, str))
     return ""
 
 

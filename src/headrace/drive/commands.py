@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from headrace.drive.control import send_command
+from headrace.drive.fleet_view import first_look
 from headrace.drive.job.servers import expand_server
 from headrace.drive.snapshot import snapshot
 from headrace.drive.status import JobStatus
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 STATUS_NAME = "status.json"
 
 
-def carry_out(driver: Driver, command: dict[str, Any]) -> dict[str, Any]:
+async def carry_out(driver: Driver, command: dict[str, Any]) -> dict[str, Any]:
     """The reply to one command. A repeated id gets the reply of its first time and does nothing again.
 
     Raises:
@@ -41,25 +42,35 @@ def carry_out(driver: Driver, command: dict[str, Any]) -> dict[str, Any]:
         outcomes = [outcome for known, _, _, outcome in ledger.commands() if known == identity]
         if outcomes and outcomes[0] is not None:
             return msgspec.json.decode(outcomes[0], type=dict[str, Any])
-    reply = act(driver, command)
+    reply = await act(driver, command)
     ledger.finish_command(identity, msgspec.json.encode(reply))
     return reply
 
 
-def _add(driver: Driver, command: dict[str, Any]) -> dict[str, Any]:
+async def _add(driver: Driver, command: dict[str, Any]) -> dict[str, Any]:
     url = _one_server(command)
+    seen = await first_look(driver.http, url)
+    model = driver.landing.model
+    if model is not None and seen.models and model not in seen.models:
+        raise InputError(
+            f"{url} serves {', '.join(seen.models)}, and this job asks {model}: it was not added."
+            f"{nearest(model, seen.models)}"
+        )
     known = url in driver.dispatcher.endpoints
-    driver.servers.add(url)
+    endpoint = driver.servers.add(url)
+    if seen.why is not None:
+        endpoint.on_silent(driver.clock.monotonic(), seen.why)
+        return {"done": f"{url} was added, but does not answer yet ({seen.why}); it is asked again"}
     return {"done": f"{url} {'takes requests again' if known else 'was added'}"}
 
 
-def _drain(driver: Driver, command: dict[str, Any]) -> dict[str, Any]:
+async def _drain(driver: Driver, command: dict[str, Any]) -> dict[str, Any]:
     endpoint = driver.dispatcher.endpoints[_known(driver, command)]
     endpoint.drain()
     return {"done": f"{endpoint.url} gets nothing new; {endpoint.in_flight} requests may finish there"}
 
 
-def _remove(driver: Driver, command: dict[str, Any]) -> dict[str, Any]:
+async def _remove(driver: Driver, command: dict[str, Any]) -> dict[str, Any]:
     endpoint = driver.dispatcher.endpoints[_known(driver, command)]
     given_back = driver.servers.hand_back(endpoint, "the server was removed")
     endpoint.remove()
@@ -86,7 +97,7 @@ def _one_server(command: dict[str, Any]) -> str:
     return urls[0]
 
 
-_COMMANDS: dict[str, Callable[[Driver, dict[str, Any]], dict[str, Any]]] = {
+_COMMANDS: dict[str, Callable[[Driver, dict[str, Any]], Awaitable[dict[str, Any]]]] = {
     "add": _add,
     "drain": _drain,
     "remove": _remove,

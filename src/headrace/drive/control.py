@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.errors import HeadraceError, InputError, UnreachableError
+from headrace.errors import HeadraceError, InputError, StorageError, UnreachableError
 
 SOCKET_NAME = "control.sock"
 MAX_LINE_BYTES = 64 * 1024
@@ -41,12 +41,17 @@ class ControlServer:
 
     async def start(self) -> None:
         path = self._folder / SOCKET_NAME
-        path.unlink(missing_ok=True)  # the job's lock is held: whoever left it is gone
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         old_mask = os.umask(0o177)
         try:
+            path.unlink(missing_ok=True)  # the job's lock is held: whoever left it is gone
             with _short_name(self._folder) as name:
                 listener.bind(name)
+        except OSError as error:
+            listener.close()
+            raise StorageError(
+                f"cannot listen for commands on {path}: {error}. Move what lies there away"
+            ) from error
         finally:
             os.umask(old_mask)
         self._server = await asyncio.start_unix_server(self._serve, sock=listener, limit=MAX_LINE_BYTES)
@@ -55,7 +60,10 @@ class ControlServer:
         if self._server is not None:
             self._server.close()
             await self._server.wait_closed()
-        (self._folder / SOCKET_NAME).unlink(missing_ok=True)
+            try:
+                (self._folder / SOCKET_NAME).unlink(missing_ok=True)
+            except OSError:
+                return  # a socket that nobody listens on: the next run removes it, if it can
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -75,7 +83,7 @@ class ControlServer:
         try:
             command = msgspec.json.decode(line, type=dict[str, Any])
             return await self._handle(command)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             return {"error": f"a command is one JSON object on one line: {error}"}
         except HeadraceError as error:
             return {"error": str(error)}

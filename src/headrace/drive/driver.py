@@ -35,20 +35,23 @@ from headrace.drive.fleet_view import look_at_all, served_model
 from headrace.drive.job import Job
 from headrace.drive.job.api_key import read_api_key
 from headrace.drive.landing import Landing
-from headrace.drive.outcome import Outcome, ServerFault, outcome_of
+from headrace.drive.limits_of_process import HARD_ENOUGH, allow_open_files, require_arrow
+from headrace.drive.outcome import Outcome, Refused, ServerFault, outcome_of
 from headrace.drive.progress import Progress, SourceCount
+from headrace.drive.prompts import Prompt
 from headrace.drive.servers import Servers
 from headrace.drive.signals import LoadReader, NoLoad
 from headrace.drive.snapshot import snapshot
 from headrace.drive.status import JobStatus
-from headrace.drive.store.index import PromptIndex
+from headrace.drive.store.index import PromptIndex, SourceUnavailable
 from headrace.drive.store.indexing import build_index
 from headrace.drive.store.job_store import Store
 from headrace.drive.store.rows import FailedRow, Row
 from headrace.drive.store.states import State
 from headrace.drive.store.writer import RowWriter
+from headrace.drive.tally import Tally, tally_rows
 from headrace.durable.disk import is_full
-from headrace.errors import HeadraceError, Interrupted, JobStopped
+from headrace.errors import HeadraceError, Interrupted, JobStopped, StorageError
 from headrace.net.http import HttpClient, HttpFailure
 
 TICK_SECONDS = 1.0
@@ -56,6 +59,8 @@ STATUS_FILE_SECONDS = 2.0
 # Answers waiting for the disk: beyond, nothing new is sent, so that a slow disk cannot fill the memory.
 MAX_BACKLOG_CHARACTERS = 8 * 1024 * 1024
 MAX_BACKLOG_ROWS = 4096
+MAX_READY_CHARACTERS = 16 * 1024 * 1024  # of prompts read ahead
+SOURCE_RETRY_SECONDS = 5.0
 FALLBACK_TOKENS = 512.0  # expected output tokens of a row while nothing at all is known
 REFILL_MIN, REFILL_MAX = 64, 1024
 # A job whose first answers are nearly all refusals is misconfigured: stop before 654,676 rows fail.
@@ -109,11 +114,14 @@ class Driver:
         self._added: dict[str, Any] = {"return_token_ids": True} if job.token_ids else {}
         self._exhausted = False  # every pending prompt has been taken up
         self._unsaved = 0  # prompts handed to the writer and not yet durable
+        self._prompt_characters = 256.0 * 1024  # of a prompt, a moving average that begins careful
+        self._refill_at = 1
         self._row_characters = 8192.0  # of an answer, a moving average
         self._max_backlog = 1024
         self.failures: Counter[str] = Counter()  # rows in failed/ by kind
         self.notes: list[str] = []
         self._stop_reason: str | None = None
+        self._fatal: StorageError | None = None
         self._interrupted = False  # by a second Ctrl-C
 
     # the run
@@ -124,11 +132,18 @@ class Driver:
         Raises:
             HeadraceError: the job cannot begin (see each module), or JobStopped when it ended early.
         """
+        require_arrow()
+        self._max_flights = allow_open_files()
         self.store = Store.open(self.job, clock=self.clock)
         try:
             self.index: PromptIndex = build_index(self.store, self.job, self._report_scan)
             self.notes = self.store.notes
             self.failures.update(self.store.failure_counts())
+            if self._max_flights < HARD_ENOUGH:
+                self.notes.append(
+                    f"this process may open few files (`ulimit -n`): at most {self._max_flights:,} requests "
+                    "are kept in flight"
+                )
             self._untaken = self.index.pending_count()
             self._taken = np.zeros(len(self.index.states), dtype=np.uint8)
             self._random = np.random.default_rng([self.job.seed, self._untaken])
@@ -140,7 +155,8 @@ class Driver:
     def _report_scan(self, rows: int, fraction: float) -> None:
         self.message = f"reading prompts: {rows:,} rows, {fraction:.0%}"
         status = snapshot(self, None)
-        self._write_status(status)  # whoever waits for this process sees that it lives
+        if not (self.job.out / commands.STATUS_NAME).exists():
+            self._write_status(status)  # whoever waits for this process sees that it lives
         self._on_status(status)
 
     async def _main(self) -> JobStatus:
@@ -148,11 +164,20 @@ class Driver:
         self._loop.set_default_executor(ThreadPoolExecutor(2, "headrace-files"))  # prompts, status file
         self._refill_wanted = asyncio.Event()
         self._over = asyncio.Event()
-        self.writer = RowWriter(self.store, self.job, self._durable_in_thread, self._trouble_in_thread)
+        self.writer = RowWriter(
+            self.store,
+            self.job,
+            self._durable_in_thread,
+            self._trouble_in_thread,
+            on_failed=self._failed_in_thread,
+        )
         control = ControlServer(self.job.out, self._command)
         try:
-            if self._untaken:  # a job that is done already needs no server
-                async with HttpClient(read_api_key(self.job)) as self._http:
+            began = self.clock.wall()
+            if not self._untaken:
+                self._add_earlier(tally_rows(self.job.out, began))
+            else:  # a job that is done already needs no server
+                async with HttpClient(read_api_key(self.job)) as self.http:
                     await self._meet_servers()
                     await control.start()
                     self._hear_signals()
@@ -164,7 +189,7 @@ class Driver:
         return self._conclude()
 
     async def _meet_servers(self) -> None:
-        looks = await look_at_all(self._http, self.job.servers)
+        looks = await look_at_all(self.http, self.job.servers)
         self.landing.model = model = served_model(self.job.model, looks)
         if model is not None:
             self.store.pin_model(model)
@@ -179,12 +204,29 @@ class Driver:
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group
-                background = [group.create_task(self._refill()), group.create_task(self._tick())]
+                background = [
+                    group.create_task(self._refill()),
+                    group.create_task(self._tick()),
+                    group.create_task(self._tally()),
+                ]
                 await self._over.wait()
                 for task in [*background, *self._tasks.values()]:
                     task.cancel()
         except* HeadraceError as errors:
             raise errors.exceptions[0] from None
+        if self._fatal is not None:
+            raise self._fatal
+
+    async def _tally(self) -> None:
+        """What the rows of earlier runs were like, read beside the run."""
+        if self.index.count(State.DONE):
+            self._add_earlier(await asyncio.to_thread(tally_rows, self.job.out, self.clock.wall()))
+
+    def _add_earlier(self, earlier: Tally) -> None:
+        self.progress.flags.update(earlier.flags)
+        for number, source in enumerate(self.job.sources):
+            if source.name in earlier.sources:
+                self.progress.add_earlier(number, earlier.sources[source.name])
 
     def _conclude(self) -> JobStatus:
         left = self.index.pending_count()
@@ -206,13 +248,16 @@ class Driver:
             return
         now = self.clock.monotonic()
         dispatcher = self.dispatcher
-        while (flight := dispatcher.next_flight(now)) is not None:
+        while len(dispatcher.flights) < self._max_flights:
+            flight = dispatcher.next_flight(now)
+            if flight is None:
+                break
             self._launch(flight)
         if self._exhausted and self.job.hedge_tail:
             while (flight := dispatcher.hedge(now)) is not None:
                 self.progress.hedged += 1
                 self._launch(flight)
-        if not self._exhausted and len(dispatcher.ready) < max(REFILL_MIN, dispatcher.limit()):
+        if not self._exhausted and len(dispatcher.ready) < max(1, min(self._refill_at, dispatcher.limit())):
             self._refill_wanted.set()
         self._set_wake(now)
 
@@ -226,7 +271,7 @@ class Driver:
         body = {**request.body, **self._added}
         outcome: Outcome | None = None
         try:
-            response = await self._http.post(flight.url + request.path, msgspec.json.encode(body))
+            response = await self.http.post(flight.url + request.path, msgspec.json.encode(body))
             outcome = outcome_of(response, request.path, keep_token_ids=self.job.token_ids)
         except HttpFailure as failure:
             outcome = ServerFault(failure.kind, str(failure))
@@ -240,6 +285,8 @@ class Driver:
             self.dispatcher.landed(flight)
         if outcome is not None:
             self.landing.land(flight, outcome)
+            if isinstance(outcome, Refused):
+                self._stop_if_refused()
         self.pump()
 
     def _cut_short(self, flight: Flight, outcome: ServerFault | None) -> None:
@@ -272,28 +319,45 @@ class Driver:
             if self._exhausted or self.phase != "running":
                 continue
             limit = self.dispatcher.limit()
-            count = min(max(2 * limit, REFILL_MIN), REFILL_MAX)
+            fits = max(1, MAX_READY_CHARACTERS // max(1, int(self._prompt_characters)))
+            count = min(max(2 * limit, REFILL_MIN), REFILL_MAX, fits)
             if self._untaken <= count + 2 * limit:
                 count = self._untaken
             seqs = self.index.random_pending(count, self._random, self._taken)
             self._taken[seqs] = 1
             self._untaken -= len(seqs)
-            loaded = await asyncio.to_thread(self.index.load, seqs.tolist())
+            loaded = await self._load(seqs.tolist())
             tickets = []
             for seq, prompt in zip(seqs.tolist(), loaded, strict=True):
                 if isinstance(prompt, FailedRow):
                     self._save_failure(seq, prompt)
                 else:
-                    tickets.append(Ticket(prompt, self._expected_tokens(prompt.source)))
+                    ticket = Ticket(prompt, self._expected_tokens(prompt.source))
+                    tickets.append(ticket)
+                    self._prompt_characters += 0.05 * (_asked_characters(ticket) - self._prompt_characters)
             if not self._untaken or not len(seqs):
                 # the last two latencies: longest first, so that no long answer begins at the very end
                 tail = tickets[-2 * limit :] if limit else tickets
                 tail.sort(key=lambda ticket: (-ticket.expected_tokens, -_asked_characters(ticket)))
                 tickets[len(tickets) - len(tail) :] = tail
                 self._exhausted = True
+            self._refill_at = max(1, len(tickets) // 2)
             self.dispatcher.offer(tickets)
             self.pump()
             self._maybe_over()
+
+    async def _load(self, seqs: list[int]) -> list[Prompt | FailedRow]:
+        """The prompts, read in a thread; while their source cannot be read the job waits for it."""
+        while True:
+            try:
+                loaded = await asyncio.to_thread(self.index.load, seqs)
+            except SourceUnavailable as error:
+                self._set_trouble(f"{error}; the job goes on when it can be read again")
+                await asyncio.sleep(SOURCE_RETRY_SECONDS)
+            else:
+                if self.trouble is not None and "can be read again" in self.trouble:
+                    self._set_trouble(None)
+                return loaded
 
     def _pending(self) -> npt.NDArray[np.bool_]:
         pending: npt.NDArray[np.bool_] = self.index.states == State.PENDING
@@ -335,6 +399,14 @@ class Driver:
     def _trouble_in_thread(self, message: str | None) -> None:
         self._loop.call_soon_threadsafe(self._set_trouble, message)
 
+    def _failed_in_thread(self, error: StorageError) -> None:
+        self._loop.call_soon_threadsafe(self._end, error)
+
+    def _end(self, error: StorageError) -> None:
+        """Ends the run: answers cannot be kept any more, so none may be asked for."""
+        self._fatal = error
+        self._over.set()
+
     def _durable(self, seqs: list[int]) -> None:
         # duplicates that share an answer come with it, but were never taken up themselves
         self._unsaved -= int(self._taken[seqs].sum())
@@ -352,7 +424,7 @@ class Driver:
         next_status = next_file = 0.0
         while True:
             now = self.clock.monotonic()
-            self.servers.watch(self._group, self._http, self.pump)
+            self.servers.watch(self._group, self.http, self.pump)
             self.servers.give_up_stalled()
             self._enforce_timeout(now)
             self._stop_if_refused()
@@ -413,7 +485,7 @@ class Driver:
     def drain(self, reason: str) -> None:
         """Sends nothing new; the run ends when what is in flight has landed."""
         self.phase, self._stop_reason = "draining", reason
-        self.message = "draining: nothing new is sent; interrupt again to stop at once"
+        self.message = f"{reason} Nothing new is sent; interrupt again to stop at once."
         self._maybe_over()
 
     def _stop_if_refused(self) -> None:
@@ -432,7 +504,7 @@ class Driver:
             )
 
     async def _command(self, command: dict[str, Any]) -> dict[str, Any]:
-        reply = commands.carry_out(self, command)
+        reply = await commands.carry_out(self, command)
         self.pump()
         return reply
 

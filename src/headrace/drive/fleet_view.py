@@ -44,7 +44,7 @@ async def first_look(http: HttpClient, url: str) -> FirstLook:
         return FirstLook(url, None, None)
     try:
         models = msgspec.json.decode(answer.body, type=_Models)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return FirstLook(url, None, None)
     return FirstLook(url, tuple(model.id for model in models.data), None)
 

@@ -8,8 +8,9 @@ from typing import Any
 
 from headrace.clock import Clock
 from headrace.drive.dispatch.dispatcher import Dispatcher
+from headrace.drive.dispatch.endpoint import ASTRAY
 from headrace.drive.dispatch.limits import InFlightLimit
-from headrace.drive.dispatch.ticket import Flagged, Flight, GiveUp, Ticket, after_failure
+from headrace.drive.dispatch.ticket import Again, Flagged, Flight, GiveUp, Ticket, after_failure
 from headrace.drive.job import Job
 from headrace.drive.outcome import Answered, Later, Outcome, Refused, ServerFault, Unauthorised
 from headrace.drive.progress import Progress
@@ -18,7 +19,8 @@ from headrace.drive.store.rows import FailedRow, Row, as_json_text
 from headrace.words import Flag, FlagPolicy
 
 # Faults that are the server's alone: the row has not been tried by them.
-NOT_TRIED = frozenset({"refused", "stalled"})
+NOT_TRIED = frozenset({"refused", "stalled", "open_files"})
+OPEN_FILES_SECONDS = 1.0  # until this process may have a file to open again
 KEPT_ANSWER_CHARACTERS = 200_000  # of a rejected answer in failed/
 
 
@@ -125,19 +127,37 @@ class Landing:
         self._save_row(prompt.seq, row)
 
     def _refused(self, flight: Flight, outcome: Refused, now: float) -> None:
-        endpoint = self._dispatcher.endpoints.get(flight.url)
+        """A 4xx is final when two servers say it, or the only one; 404 and 405 are often the server's."""
+        ticket, url = flight.ticket, flight.url
+        endpoint = self._dispatcher.endpoints.get(url)
         if endpoint is not None:
-            endpoint.on_answer(now, 0.0, 0)
-        if not flight.ticket.closed:
-            self.refused += 1
-            self._give_up(flight.ticket, Flag.REFUSED.value, outcome.words, outcome.status, flight.url)
+            endpoint.on_refusal(now, outcome.status, outcome.words)
+        if ticket.closed:
+            return
+        first = ticket.refused_by is None
+        ticket.refused_by = ticket.avoid = url
+        if ticket.flights:
+            return  # its other request is still on its way, and is the second opinion
+        if outcome.status in ASTRAY:
+            self._progress.errors[str(outcome.status)] += 1
+            said = f"{outcome.status}: {outcome.words}"
+            decision = after_failure(ticket, now, "refused", said, self._job.max_tries, self._jitter)
+            if isinstance(decision, Again):
+                self._dispatcher.again(ticket, decision.not_before)
+                return
+        elif first and self._dispatcher.takes_elsewhere(url):
+            ticket.tries -= 1
+            self._dispatcher.again(ticket, now)
+            return
+        self.refused += 1
+        self._give_up(ticket, Flag.REFUSED.value, outcome.words, outcome.status, url)
 
     def _not_answered(self, flight: Flight, outcome: Later | Unauthorised | ServerFault, now: float) -> None:
         ticket, url = flight.ticket, flight.url
         endpoint = self._dispatcher.endpoints.get(url)
         if isinstance(outcome, ServerFault):
             kind = outcome.kind
-            if endpoint is not None and kind != "stalled":
+            if endpoint is not None and kind not in ("stalled", "open_files"):
                 endpoint.on_failure(now, kind, outcome.why)
         else:
             kind = str(outcome.status)
@@ -156,7 +176,8 @@ class Landing:
             return  # answered already, or its other request is still on its way
         ticket.hedged = False
         if not costs_a_try:
-            self._dispatcher.again(ticket, now)  # elsewhere at once: this endpoint is closed for a while
+            # elsewhere at once: this endpoint is closed for a while
+            self._dispatcher.again(ticket, now + OPEN_FILES_SECONDS if kind == "open_files" else now)
             return
         assert isinstance(outcome, ServerFault)
         decision = after_failure(ticket, now, kind, outcome.why, self._job.max_tries, self._jitter)
@@ -171,7 +192,6 @@ class Landing:
             return
         self._close(ticket)
         flags = [kind] if kind == Flag.REFUSED.value else []
-        self._progress.flags.update(flags)
         self._fail(ticket, kind, reason, status, url, answer=None, flags=flags)
 
     def _close(self, ticket: Ticket) -> None:

@@ -17,7 +17,7 @@ RECENT = 512  # answers remembered for the median latency and the tokens per sec
 
 @dataclass(slots=True)
 class SourceCount:
-    """One source's answers in this run."""
+    """One source's answers."""
 
     answered: int = 0
     output_tokens: int = 0
@@ -82,6 +82,13 @@ class Progress:
         self._recent_seconds += latency_seconds
         self._recent_tokens += output_tokens
 
+    def add_earlier(self, source: int, earlier: SourceCount) -> None:
+        """Takes up what a source's rows of earlier runs were like; rates stay those of this run."""
+        count = self.sources[source]
+        count.answered += earlier.answered
+        count.output_tokens += earlier.output_tokens
+        count.truncated += earlier.truncated
+
     def request_tokens_per_second(self) -> float | None:
         """Output tokens per second of one running request, over recent answers."""
         return self._recent_tokens / self._recent_seconds if self._recent_seconds > 0 else None
@@ -90,8 +97,9 @@ class Progress:
         return median(latency for latency, _ in self._recent) if self._recent else None
 
     def mean_tokens(self) -> float | None:
-        """Mean output tokens of the rows answered in this run."""
-        return self.tokens / self.answers if self.answers else None
+        """Mean output tokens of all rows answered so far."""
+        answered = sum(count.answered for count in self.sources)
+        return sum(count.output_tokens for count in self.sources) / answered if answered else None
 
     def expected_tokens(self, source: int, fallback: float) -> float:
         """Expected output tokens of a row of this source."""
@@ -138,6 +146,14 @@ class Progress:
                 if url in first.by_server
             },
         )
+
+    def whole_run(self, now: float) -> Rates:
+        """Rates over the whole run, for its end."""
+        seconds = now - self.started
+        if not self.answers or seconds <= 0:
+            return Rates(None, None, None, {})
+        finished = self.tokens / seconds
+        return Rates(self.answers / seconds, finished, finished, {})
 
     def settled(self, now: float) -> bool:
         """Whether two median latencies have passed, so that finished rows alone tell the rate."""

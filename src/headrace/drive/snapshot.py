@@ -13,16 +13,20 @@ from headrace.drive.dispatch.endpoint import Endpoint, EndpointState
 from headrace.drive.status import EndpointStatus, JobStatus, SourceStatus
 from headrace.drive.store.index import PromptIndex
 from headrace.drive.store.states import State
+from headrace.words import Flag
 
 if TYPE_CHECKING:
     from headrace.drive.driver import Driver
+
+TOLD_SECONDS = 2.0  # a shorter wait for all servers at once is not worth a word
 
 
 def snapshot(driver: Driver, index: PromptIndex | None) -> JobStatus:
     """How the job stands now. `index` is None while the prompts are still being read."""
     now = driver.clock.monotonic()
     progress, dispatcher = driver.progress, driver.dispatcher
-    rates = progress.rates()
+    over = driver.phase in ("finished", "stopped")
+    rates = progress.whole_run(now) if over else progress.rates()
     ages = sum(e.in_flight * now - e.started_sum for e in dispatcher.endpoints.values())
     in_flight_tokens = progress.in_flight_tokens(max(ages, 0.0))
     rows = index.counts() if index is not None else {}
@@ -41,7 +45,7 @@ def snapshot(driver: Driver, index: PromptIndex | None) -> JobStatus:
         done=rows.get(State.DONE, 0),
         failed=rows.get(State.FAILED, 0) + rows.get(State.UNREADABLE, 0),
         excluded=rows.get(State.EXCLUDED, 0),
-        duplicates=rows.get(State.DUPLICATE, 0),
+        duplicates=len(index.duplicates) if index is not None else 0,
         pending=pending,
         in_flight=dispatcher.in_flight(),
         in_flight_limit=dispatcher.limit(),
@@ -54,8 +58,8 @@ def snapshot(driver: Driver, index: PromptIndex | None) -> JobStatus:
         settled=progress.settled(now),
         mean_output_tokens=progress.mean_tokens(),
         median_latency_seconds=progress.median_latency(),
-        eta_seconds=progress.eta_seconds(remaining, in_flight_tokens or 0.0, rates.tokens_per_second),
-        flags=dict(progress.flags),
+        eta_seconds=0.0 if over else _eta(driver, now, remaining, in_flight_tokens, rates.tokens_per_second),
+        flags=_flags(driver),
         errors=dict(progress.errors),
         failures=dict(driver.failures),
         hedged=progress.hedged,
@@ -100,9 +104,33 @@ def _endpoint(driver: Driver, endpoint: Endpoint, by_server: dict[str, float]) -
         queued=load.queued if load else None,
         answered=endpoint.answered,
         errors=dict(endpoint.errors),
-        output_tokens_per_second=by_server.get(endpoint.url) if endpoint.answered else None,
+        output_tokens_per_second=_server_rate(endpoint, by_server),
         median_latency_seconds=endpoint.median_latency(),
     )
+
+
+def _server_rate(endpoint: Endpoint, by_server: dict[str, float]) -> float | None:
+    """Its output tokens per second: none while it runs nothing, whatever it did a minute ago."""
+    if not endpoint.answered:
+        return None
+    return by_server.get(endpoint.url) if endpoint.in_flight else 0.0
+
+
+def _flags(driver: Driver) -> dict[str, int]:
+    refused = driver.failures[Flag.REFUSED.value]
+    return dict(driver.progress.flags) | ({Flag.REFUSED.value: refused} if refused else {})
+
+
+def _eta(
+    driver: Driver, now: float, remaining: list[int], in_flight_tokens: float | None, rate: float | None
+) -> float | None:
+    """Seconds left by tokens; at least what the youngest request in flight may still need."""
+    by_tokens = driver.progress.eta_seconds(remaining, in_flight_tokens or 0.0, rate)
+    longest = driver.dispatcher.longest_latency()
+    if by_tokens is None or longest is None or not driver.dispatcher.flights:
+        return by_tokens
+    youngest = max(flight.started for flight in driver.dispatcher.flights)
+    return max(by_tokens, longest - (now - youngest), 1.0)
 
 
 def _paused(driver: Driver) -> bool:
@@ -121,4 +149,11 @@ def _message(driver: Driver) -> str:
             return f"no server is left: `headrace fleet add URL --job {driver.job.out}`"
         said = "; ".join(f"{e.url}: {e.state.value}, {e.why}" for e in endpoints[:3])
         return f"no server takes requests ({said}); the job goes on when one does"
+    if driver.phase == "running":
+        now = driver.clock.monotonic()
+        endpoints = list(driver.dispatcher.endpoints.values())
+        waits = [e.not_before - now for e in endpoints if e.state is EndpointState.LIMITED]
+        if waits and len(waits) == len(endpoints) and min(waits) > TOLD_SECONDS:
+            said = endpoints[0].why
+            return f"every server says later ({said}); the next try is in {min(waits):.0f} s"
     return driver.message

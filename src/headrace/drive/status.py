@@ -62,7 +62,8 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
         message: what a person should know now (disk full, every server broken, …), or "".
         wall_time: Unix seconds of this snapshot; `elapsed_seconds` since this run began.
         rows: prompts in the job (duplicates and samples counted, excluded ones too).
-        done, failed, excluded, duplicates, pending: rows; `done` is durable on disk.
+        done, failed, excluded, pending: rows; `done` is durable on disk.
+        duplicates: rows that ask exactly what another one asks, and share its answer.
         in_flight: requests now, of at most `in_flight_limit`.
         done_this_run, tries_this_run: since this run began.
         requests_per_second: answers per second over the last window.
@@ -71,7 +72,8 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
         in_flight_tokens: estimate of output tokens already made by requests in flight.
         settled: two median latencies have passed, so the finished-only figure can be trusted.
         eta_seconds: by tokens: remaining rows × mean output tokens of their source ÷ rate; None when unknown.
-        flags: rows by flag; errors: failed tries by kind; failures: rows in failed/ by kind.
+        flags: rows by flag, those of earlier runs included.
+        errors: failed tries of this run by kind; failures: rows in failed/ by kind.
         hedged: rows asked of a second server near the end.
         notes: what a person should know of how the job began (a ledger remade, a network disk, …).
     """

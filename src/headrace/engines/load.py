@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
@@ -43,6 +44,6 @@ def sums_of(exposition: bytes, names: Mapping[str, str]) -> dict[str, float]:
             value = float(line[max(line.rfind("}"), name_end) + (1 if "}" in line else 0) :].split()[0])
         except (ValueError, IndexError):
             continue
-        if value == value:
+        if math.isfinite(value):
             found[key] = found.get(key, 0.0) + value
     return found

@@ -7,6 +7,7 @@ aiohttp's defaults of 100 connections and 5 minutes are lifted: the dispatcher l
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -16,8 +17,9 @@ import aiohttp
 from yarl import URL
 
 from headrace import __version__
+from headrace.net.redact import remember
 
-MAX_BODY_BYTES = 256 * 1024 * 1024  # an answer of 32 k tokens with log-probabilities is about 20 MB
+MAX_BODY_BYTES = 64 * 1024 * 1024  # an answer of 32 k tokens with log-probabilities is about 20 MB
 KEEP_ALIVE_SECONDS = (
     4.0  # below uvicorn's 5 s, which SGLang and vLLM use: else a request meets a closing connection
 )
@@ -35,7 +37,8 @@ class Response:
 
 
 class HttpFailure(Exception):
-    """A request that got no complete answer. `kind` is `refused`, `dropped`, `timeout` or `bad_answer`."""
+    """A request that got no complete answer. `kind` is `refused`, `dropped`, `timeout`, `bad_answer`
+    or `open_files` (this process has none left: no server is at fault)."""
 
     def __init__(self, kind: str, why: str) -> None:
         self.kind = kind
@@ -52,6 +55,7 @@ class HttpClient:
     def __init__(self, api_key: str | None = None) -> None:
         headers = {"User-Agent": f"headrace/{__version__}", "Accept": "application/json"}
         if api_key:
+            remember(api_key)
             headers["Authorization"] = f"Bearer {api_key}"
         self._headers = headers
         self._post_headers = {**headers, "Content-Type": "application/json"}
@@ -103,7 +107,10 @@ class HttpClient:
                 method, self._url(url), data=body, headers=headers, allow_redirects=False
             ) as answer:
                 declared = answer.content_length
-                if declared is not None and declared <= MAX_BODY_BYTES:
+                plain = (
+                    "Content-Encoding" not in answer.headers
+                )  # else a small body may unfold into a large one
+                if plain and declared is not None and declared <= MAX_BODY_BYTES:
                     content = await answer.read()
                 else:
                     content = await _read_limited(answer, declared)
@@ -112,6 +119,10 @@ class HttpClient:
         except (aiohttp.ServerTimeoutError, TimeoutError) as error:
             raise HttpFailure("timeout", f"no connection to {url} within {CONNECT_SECONDS:g} s") from error
         except aiohttp.ClientConnectorError as error:
+            if error.os_error.errno in (errno.EMFILE, errno.ENFILE):
+                raise HttpFailure(
+                    "open_files", f"this process may open no more files: {error.os_error}"
+                ) from error
             raise HttpFailure(
                 "refused", f"cannot connect to {url}: {error.os_error.strerror or error}"
             ) from error

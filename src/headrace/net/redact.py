@@ -14,8 +14,20 @@ _SECRETS = (
 )
 
 
+_known: set[str] = set()
+_MIN_SECRET = 4  # shorter ones would blacken ordinary words
+
+
+def remember(secret: str) -> None:
+    """Takes note of a secret of this process, to be redacted wherever it occurs, whatever its form."""
+    if len(secret) >= _MIN_SECRET:
+        _known.add(secret)
+
+
 def redact(text: str) -> str:
-    """The text with every secret-looking value replaced by `[redacted]`."""
+    """The text with every known secret and every secret-looking value replaced by `[redacted]`."""
+    for secret in _known:
+        text = text.replace(secret, "[redacted]")
     for pattern in _SECRETS:
         text = pattern.sub(r"\1[redacted]", text)
     return text

@@ -46,7 +46,7 @@ def test_a_failed_trial_opens_it_again_for_twice_as_long() -> None:
     assert endpoint.probe_due(3.0)
 
 
-def test_probes_that_fail_keep_it_broken_with_growing_pauses_up_to_thirty_seconds() -> None:
+def test_probes_that_fail_keep_it_broken_with_growing_pauses_up_to_ten_seconds() -> None:
     endpoint = Endpoint("http://a", 8, 0.0)
     endpoint.on_silent(0.0, "no route")
     now, pauses = 0.0, []
@@ -55,7 +55,7 @@ def test_probes_that_fail_keep_it_broken_with_growing_pauses_up_to_thirty_second
         pauses.append(round(due - now, 1))
         now = due
         endpoint.on_probe(now, False)
-    assert pauses == [1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0]
+    assert pauses == [1.0, 2.0, 4.0, 8.0, 10.0, 10.0, 10.0, 10.0]
 
 
 def test_later_waits_twice_as_long_each_time_and_never_opens_the_breaker() -> None:
@@ -69,13 +69,28 @@ def test_later_waits_twice_as_long_each_time_and_never_opens_the_breaker() -> No
     assert endpoint.state is EndpointState.REACHABLE
     assert endpoint.on_later(16.0, 429, 7.0) == 7.0  # Retry-After is taken at its word
     assert endpoint.room(22.9) == 0
+    endpoint.on_answer(23.5, 1.0, 5)
+    assert endpoint.on_later(24.0, 429, 0.0) == 0.1  # zero would be asking without end
 
 
 def test_four_hundreds_about_a_row_never_count() -> None:
     endpoint = Endpoint("http://a", 8, 0.0)
     for _ in range(100):
-        endpoint.on_answer(0.0, 0.0, 0)
+        endpoint.on_refusal(0.0, 400, "too long")
     assert (endpoint.state, endpoint.answered) == (EndpointState.REACHABLE, 0)
+
+
+def test_three_404_in_a_row_are_about_the_server() -> None:
+    endpoint = Endpoint("http://a", 8, 0.0)
+    endpoint.on_refusal(0.0, 404, "no such model")
+    endpoint.on_refusal(0.0, 404, "no such model")
+    endpoint.on_answer(0.0, 1.0, 5)
+    for _ in range(2):
+        endpoint.on_refusal(0.0, 404, "no such model")
+    assert endpoint.state is EndpointState.REACHABLE
+    endpoint.on_refusal(0.0, 405, "no such path")
+    assert (endpoint.state, endpoint.room(0.0)) == (EndpointState.REFUSING, 0)
+    assert "no such path" in endpoint.why
 
 
 def test_three_unanswered_probes_open_it_but_a_row_between_them_does_not() -> None:

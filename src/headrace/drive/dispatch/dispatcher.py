@@ -21,8 +21,11 @@ from headrace.drive.dispatch.ticket import Flight, Ticket
 SLOWER = 2.0
 # … or has answered nothing for this many times the longest latency that the fleet has shown.
 SILENT = 3.0
-STALLED_SECONDS = 30.0  # and at least 10 longest latencies: it holds requests and finishes none
-STALLED_LATENCIES = 10.0
+STALLED_SECONDS = 30.0  # and at least 5 longest latencies: it holds requests and finishes none
+STALLED_LATENCIES = 5.0
+
+SECOND_OPINION_SECONDS = 0.25  # between two looks for room at another server than the one that refused
+TAKES = (EndpointState.REACHABLE, EndpointState.LIMITED, EndpointState.TRIAL)
 
 
 class Dispatcher:
@@ -58,18 +61,22 @@ class Dispatcher:
 
     def next_flight(self, now: float) -> Flight | None:
         """Takes the next prompt and the best endpoint for it; None when either is missing."""
-        due = bool(self._waiting) and self._waiting[0][0] <= now
-        if not due and not self.ready:
-            return None
-        ticket = self._waiting[0][2] if due else self.ready[0]
-        endpoint = self._best(now, ticket.avoid)
-        if endpoint is None:
-            return None
-        if due:
-            heapq.heappop(self._waiting)
-        else:
-            self.ready.popleft()
-        return self._send(ticket, endpoint, now)
+        while True:
+            due = bool(self._waiting) and self._waiting[0][0] <= now
+            if not due and not self.ready:
+                return None
+            ticket = self._waiting[0][2] if due else self.ready[0]
+            endpoint = self._best(now, ticket)
+            if endpoint is not None:
+                if due:
+                    heapq.heappop(self._waiting)
+                else:
+                    self.ready.popleft()
+                return self._send(ticket, endpoint, now)
+            if not due or ticket.refused_by is None:
+                return None
+            # it waits for a second opinion and must not hold up the others meanwhile
+            heapq.heapreplace(self._waiting, (now + SECOND_OPINION_SECONDS, next(self._order), ticket))
 
     def hedge(self, now: float) -> Flight | None:
         """A second request, at an idle fast server, for a row stuck on a slow one; or None."""
@@ -113,8 +120,7 @@ class Dispatcher:
 
     def limit(self) -> int:
         """Requests in flight at most, over the endpoints that take any."""
-        takes = (EndpointState.REACHABLE, EndpointState.LIMITED)
-        return sum(e.limit for e in self.endpoints.values() if e.state in takes)
+        return sum(e.limit for e in self.endpoints.values() if e.state in TAKES)
 
     def longest_latency(self) -> float | None:
         """Seconds of the longest remembered latency of all endpoints; None before the first answer."""
@@ -150,13 +156,20 @@ class Dispatcher:
 
     # inside
 
-    def _best(self, now: float, avoid: str | None) -> Endpoint | None:
+    def takes_elsewhere(self, url: str) -> bool:
+        """Whether any other server than this takes requests."""
+        return any(e.url != url and e.state in TAKES for e in self.endpoints.values())
+
+    def _best(self, now: float, ticket: Ticket) -> Endpoint | None:
         best: Endpoint | None = None
         best_load = (True, 0.0)
+        never = ticket.refused_by
+        if never is not None and not self.takes_elsewhere(never):
+            never = None
         for endpoint in self.endpoints.values():
-            if endpoint.room(now) <= 0:
+            if endpoint.room(now) <= 0 or endpoint.url == never:
                 continue
-            load = (endpoint.url == avoid, endpoint.outstanding_tokens / endpoint.limit)
+            load = (endpoint.url == ticket.avoid, endpoint.outstanding_tokens / endpoint.limit)
             if best is None or load < best_load:
                 best, best_load = endpoint, load
         return best

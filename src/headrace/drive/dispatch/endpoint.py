@@ -4,7 +4,7 @@
     limited     said 429 or 503: takes requests again after a short wait
     broken      the breaker is open: no requests; a probe is due now and then
     trial       was broken, answers probes again: gets one request to prove itself
-    refusing    said 401 or 403: it takes nothing of ours until its key or our key is mended
+    refusing    said 401 or 403, or 404 to everything: it takes nothing of ours until that is mended
     draining    gets nothing new; what runs there may finish
     drained     draining, and nothing runs there any more
     removed     as drained, and forgotten at the next look
@@ -25,10 +25,12 @@ FAILURES_TO_OPEN = 5
 REFUSALS_TO_OPEN = 2  # nothing listens on the port: two in a row suffice
 PROBE_FAILURES_TO_OPEN = 3  # a server that answers no cheap GET three times does not answer
 FIRST_RETRY_SECONDS = 1.0  # then doubled up to
-LAST_RETRY_SECONDS = 30.0
+LAST_RETRY_SECONDS = 10.0  # a probe is one cheap GET
 FIRST_WAIT_SECONDS = 0.1  # after a 429 or 503 without Retry-After; doubled up to
 LAST_WAIT_SECONDS = 15.0
 KEPT_LATENCIES = 64
+ASTRAY = (404, 405)  # no such model or path: not about the row
+ASTRAY_TO_REFUSE = 3
 
 
 class EndpointState(StrEnum):
@@ -67,6 +69,7 @@ class Endpoint:
         self.last_answer = now
         self._failures = 0
         self._probe_failures = 0
+        self._astray = 0  # 404 and 405 in a row
         self._retry_seconds = FIRST_RETRY_SECONDS
         self._wait_seconds = FIRST_WAIT_SECONDS
 
@@ -108,20 +111,19 @@ class Endpoint:
                 self.state = EndpointState.DRAINED
 
     def on_answer(self, now: float, latency_seconds: float, output_tokens: int) -> None:
-        """A complete answer came (a good one, or a 4xx about the row with 0 tokens)."""
-        if output_tokens:
-            self.answered += 1
-            self.output_tokens += output_tokens
-            self.latencies.append(latency_seconds)
+        """A row was answered."""
+        self.answered += 1
+        self.output_tokens += output_tokens
+        self.latencies.append(latency_seconds)
         self.last_answer = now
-        self._failures = self._probe_failures = 0
+        self._failures = self._probe_failures = self._astray = 0
         self._wait_seconds = FIRST_WAIT_SECONDS
         self._mend(now)
 
     def on_later(self, now: float, status: int, retry_after_seconds: float | None) -> float:
         """It said 429 or 503; returns the seconds to wait. Never opens the breaker: it answers."""
         self.errors[str(status)] += 1
-        wait = retry_after_seconds if retry_after_seconds is not None else self._wait_seconds
+        wait = max(retry_after_seconds or 0.0, self._wait_seconds)
         self._wait_seconds = min(self._wait_seconds * 2, LAST_WAIT_SECONDS)
         if self.state in (EndpointState.REACHABLE, EndpointState.LIMITED, EndpointState.TRIAL):
             self.state, self.why = EndpointState.LIMITED, f"said {status}"
@@ -136,6 +138,20 @@ class Endpoint:
         if self.state is EndpointState.TRIAL or self._failures >= needed:
             return self._open(now, why)
         return False
+
+    def on_refusal(self, now: float, status: int, words: str) -> None:
+        """It said 4xx about a row. Only a row of 404 or 405 is about the server: it serves something else."""
+        self.last_answer = now
+        self._failures = self._probe_failures = 0
+        self._astray = self._astray + 1 if status in ASTRAY else 0
+        if self._astray >= ASTRAY_TO_REFUSE and self.state in (
+            EndpointState.REACHABLE,
+            EndpointState.LIMITED,
+        ):
+            self.state, self.why = (
+                EndpointState.REFUSING,
+                f"said {status} {self._astray} times: {words[:200]}",
+            )
 
     def on_unauthorised(self, now: float, status: int) -> None:
         """It said 401 or 403: no row is at fault."""
@@ -181,7 +197,7 @@ class Endpoint:
     def readmit(self, now: float) -> None:
         """Added again by hand: takes requests at once, whatever it was."""
         self.state, self.why, self.not_before = EndpointState.REACHABLE, "", now
-        self._failures = self._probe_failures = 0
+        self._failures = self._probe_failures = self._astray = 0
         self._retry_seconds = FIRST_RETRY_SECONDS
         self.last_answer = now
 

@@ -30,6 +30,7 @@ class Ticket:
         sent: requests sent in all.
         avoid: URL of the server that failed it last; another is preferred.
         flagged: the answer that a flag policy wants asked once more; kept if the second try fails.
+        refused_by: URL of the server that refused it; another is asked for a second opinion.
         flights: the requests now in flight for it (two while hedged).
         closed: answered or given up: whatever else comes back is ignored.
     """
@@ -40,6 +41,7 @@ class Ticket:
     sent: int = 0
     avoid: str | None = None
     flagged: Flagged | None = None
+    refused_by: str | None = None
     hedged: bool = False
     closed: bool = False
     flights: list[Flight] = field(default_factory=list)

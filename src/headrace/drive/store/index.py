@@ -12,19 +12,34 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from headrace.drive.job import Job
+from headrace.drive.job import Job, Source
 from headrace.drive.prompts import Prompt
 from headrace.drive.request import build_request, content_key, own_key, row_id
-from headrace.drive.sources import read_row
+from headrace.drive.sources import Shape, read_row, shape_of
 from headrace.drive.store.ledger import Ledger, Seqs, States
 from headrace.drive.store.pinned import Identity
 from headrace.drive.store.records import Record
-from headrace.drive.store.rows import FailedRow
+from headrace.drive.store.rows import SOURCE_CHANGED, FailedRow
 from headrace.drive.store.states import NO_SOURCE, State
-from headrace.errors import InputError
+from headrace.errors import InputError, StorageError
 
 _OPEN_FILES = 32
 _DENSE = 0.02  # share of pending prompts above which drawing at random beats listing them
+
+
+class SourceUnavailable(StorageError):
+    """A source file cannot be read at the moment; nothing is known to be wrong with its rows."""
+
+
+class SourceUnavailable(StorageError):
+    """A source file cannot be opened or read just now; nothing is known to be wrong with its rows."""
+
+    def __init__(self, path: Path, error: Exception) -> None:
+        super().__init__(
+            f"the source {path} cannot be read: {error}. Its rows wait, and none of them fails: put the file "
+            "back or mend its disk, and the job goes on"
+        )
+        self.path = path
 
 
 class PromptIndex:
@@ -128,6 +143,10 @@ class PromptIndex:
 
         A prompt whose bytes in the source are no longer those that were scanned comes as a FailedRow of
         kind `source_changed`.
+
+        Raises:
+            SourceUnavailable: a file cannot be read at all; the same call may be made again later.
+            LedgerDamaged: the ledger's records make no sense.
         """
         records = self._ledger.records(seqs)
         with self._reading:
@@ -135,33 +154,69 @@ class PromptIndex:
 
     def _load(self, seq: int, record: Record) -> Prompt | FailedRow:
         if record.source == NO_SOURCE:
-            return _source_changed(record, "", "its source is no longer part of the job")
+            return self._changed(record, None, "its source is no longer part of the job")
+        if record.source >= len(self._job.sources) or record.file >= len(self._files):
+            raise self._ledger.damaged(f"prompt {seq:,} is said to come from a source that is not there")
         source = self._job.sources[record.source]
+        raw = self._read(record)
+        own_id: str | None = None
         try:
-            raw = os.pread(self._descriptor(record.file), record.length, record.offset)
-            row = read_row(source, raw, record.row)
+            row = read_row(source, raw, record.row, shape=self._shape(source))
+            own_id = row.own_id
             request = build_request(row, source, self._job, record.sample)
             content = content_key(request, record.sample)
-        except (OSError, InputError) as error:
-            return _source_changed(record, source.name, str(error))
+        except (InputError, UsageError) as error:
+            return self._changed(record, own_id, str(error))
         if content != record.content:
-            return _source_changed(
-                record, source.name, f"{self._files[record.file]} was changed after it was scanned"
-            )
-        if self._identity is Identity.OWN:
-            if row.own_id is None or own_key(row.own_id, record.sample) != record.key:
-                return _source_changed(record, source.name, "its own id was changed after it was scanned")
-            name: bytes | str = row.own_id
-        else:
-            name = record.key
+            what = f"{self._files[record.file]} was changed after it was scanned"
+            return self._changed(record, own_id, what)
+        if self._identity is Identity.OWN and not _is_own(own_id, record):
+            return self._changed(record, None, "its own id was changed after it was scanned")
         return Prompt(
             seq=seq,
-            id=row_id(name, record.occurrence, record.sample),
+            id=self._id(record, own_id),
             source=record.source,
             row=record.row,
             sample=record.sample,
             request=request,
             extra=row.extra,
+        )
+
+    def _read(self, record: Record) -> bytes:
+        try:
+            return os.pread(self._descriptor(record.file), record.length, record.offset)
+        except OSError as error:
+            self._forget_descriptor(record.file)  # a stale one never works again
+            raise SourceUnavailable(self._files[record.file], error) from error
+
+    def _shape(self, source: Source) -> Shape:
+        try:
+            return shape_of(source)
+        except InputError as error:
+            if isinstance(error.__cause__, OSError):
+                raise SourceUnavailable(source.paths[0], error.__cause__) from error
+            raise
+
+    def _id(self, record: Record, own_id: str | None) -> str:
+        """The prompt's id, as far as it can be known: an own id is nowhere but in the source."""
+        own = self._identity is Identity.OWN and _is_own(own_id, record)
+        name: bytes | str = own_id if own and own_id is not None else record.key
+        return row_id(name, record.occurrence, record.sample)
+
+    def _changed(self, record: Record, own_id: str | None, what: str) -> FailedRow:
+        known = record.source < len(self._job.sources)
+        return FailedRow(
+            id=self._id(record, own_id),
+            source=self._job.sources[record.source].name if known else "",
+            row=record.row,
+            sample=record.sample,
+            kind=SOURCE_CHANGED,
+            reason=f"the source row cannot be read as it was scanned: {what}. Run again: changed sources are "
+            "scanned anew, and what was answered stays answered",
+            status=None,
+            server=None,
+            tries=0,
+            failed_at=time.time(),
         )
 
     def _descriptor(self, file: int) -> int:
@@ -174,6 +229,11 @@ class PromptIndex:
         else:
             self._descriptors.move_to_end(file)
         return descriptor
+
+    def _forget_descriptor(self, file: int) -> None:
+        descriptor = self._descriptors.pop(file, None)
+        if descriptor is not None:
+            os.close(descriptor)
 
     def close(self) -> None:
         """Closes the source files."""
@@ -190,17 +250,5 @@ class PromptIndex:
         assert (np.diff(self.duplicates[:, 0].astype(np.int64)) >= 0).all()
 
 
-def _source_changed(record: Record, source: str, what: str) -> FailedRow:
-    return FailedRow(
-        id=record.key.hex(),
-        source=source,
-        row=record.row,
-        sample=record.sample,
-        kind="source_changed",
-        reason=f"the source row cannot be read as it was scanned: {what}. Run again: changed sources are "
-        "scanned anew, and what was answered stays answered",
-        status=None,
-        server=None,
-        tries=0,
-        failed_at=time.time(),
-    )
+def _is_own(own_id: str | None, record: Record) -> bool:
+    return own_id is not None and own_key(own_id, record.sample) == record.key

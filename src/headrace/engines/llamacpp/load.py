@@ -27,7 +27,7 @@ class LlamaCppLoad:
                 return None
             try:
                 self._slots = msgspec.json.decode(props, type=_Props).total_slots
-            except msgspec.DecodeError:
+            except (msgspec.DecodeError, RecursionError):
                 return None
         exposition = await fetch("/metrics")
         found = sums_of(exposition, _NAMES) if exposition else {}

@@ -46,7 +46,7 @@ class SglangLoad:
             if body is not None:
                 try:
                     loads = msgspec.json.decode(body, type=_Loads)
-                except msgspec.DecodeError:
+                except (msgspec.DecodeError, RecursionError):
                     return None
                 caps = [rank.max_running_requests for rank in loads.loads if rank.max_running_requests]
                 return Load(
@@ -65,7 +65,7 @@ class SglangLoad:
                 return None
             try:
                 info = msgspec.json.decode(body, type=_Info)
-            except msgspec.DecodeError:
+            except (msgspec.DecodeError, RecursionError):
                 return None
             self._version = info.version
             caps = [state.effective_max_running_requests_per_dp or 0 for state in info.internal_states]

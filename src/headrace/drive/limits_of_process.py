@@ -1,0 +1,31 @@
+"""What this process may do and has at hand, settled before a job begins."""
+
+from __future__ import annotations
+
+import importlib.util
+import resource
+
+from headrace.errors import UsageError
+
+OTHER_FILES = (
+    96  # ledger, sources, shards, log, sockets of the libraries: what a run has open besides requests
+)
+HARD_ENOUGH = 65_536 - OTHER_FILES
+
+
+def allow_open_files() -> int:
+    """Requests that may be in flight at once: this process's open files, raised to the limit, less others."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 65_536 if hard == resource.RLIM_INFINITY else min(hard, 65_536)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        soft = wanted
+    if soft == resource.RLIM_INFINITY:
+        soft = wanted
+    return max(1, soft - OTHER_FILES)
+
+
+def require_arrow() -> None:
+    """Raises UsageError when pyarrow, which writes the shards, is not installed."""
+    if importlib.util.find_spec("pyarrow") is None:
+        raise UsageError("running a job needs pyarrow, which writes the shards: pip install 'headrace[run]'")
