@@ -28,7 +28,7 @@ _FULL_SQLITE_CODES = frozenset(
 def is_full(error: BaseException) -> bool:
     """True when `error` says that the disk, or the user's quota on it, has no room left."""
     if isinstance(error, sqlite3.OperationalError):
-        return error.sqlite_errorcode in _FULL_SQLITE_CODES
+        return getattr(error, "sqlite_errorcode", None) in _FULL_SQLITE_CODES
     return isinstance(error, OSError) and error.errno in FULL_ERRNOS
 
 

@@ -14,7 +14,7 @@ from headrace.drive.store.export import export
 from headrace.drive.store.reader import read_columns, read_rows
 from headrace.drive.store.rows import Row
 from headrace.drive.store.segments import encode_rows, read_tail
-from headrace.drive.store.shards import COLUMN_NAMES, SUFFIXES, seal, shard_schema
+from headrace.drive.store.shards import COLUMN_NAMES, SUFFIXES, read_shard, seal, shard_schema
 from headrace.errors import InputError, StorageError, UsageError
 from headrace.words import OutputFormat
 from tests.unit.drive.store_jobs import FastDisk
@@ -145,3 +145,44 @@ def test_an_export_says_all_that_is_wrong_at_once(out: Path, tmp_path: Path) -> 
     assert "Did you mean 'truncated'?" in refused.value.problems[2]
     assert path.read_text() == "precious"
     assert export(out, "jsonl", path, force=True) == 3
+
+
+@pytest.mark.parametrize("form", list(OutputFormat))
+def test_a_count_that_no_column_holds_spoils_nothing(tmp_path: Path, form: OutputFormat) -> None:
+    """Counts over int64, ids over int32, halves of tokens and endless latencies: the row stays, they go."""
+    odd: list[dict[str, Any]] = [
+        {"prompt_tokens": 2**63, "completion_tokens": -(2**70)},
+        {"token_ids": [1, 2**31]},
+        {"prompt_tokens": 3.5, "token_ids": ["x"]},
+        {"latency_seconds": float("nan"), "finished_at": float("inf")},
+        {"prompt_tokens": 7, "token_ids": [5]},
+    ]
+    rows = [
+        Row(**BARE | {"id": f"q{number}", "completion_tokens": 5, "prompt_tokens": 3} | fields)
+        for number, fields in enumerate(odd)
+    ]
+    segment = tmp_path / "rows-000000.jsonl"
+    segment.write_bytes(encode_rows(rows))
+    shard = tmp_path / f"part-000000.{SUFFIXES[form]}"
+    assert seal(FastDisk(), segment, segment.stat().st_size, shard, form) == 5
+    (columns,) = read_shard(shard)
+    assert columns["answer"] == [row.answer for row in rows]
+    if form is OutputFormat.PARQUET:
+        assert columns["prompt_tokens"] == [None, 3, None, 3, 7]
+        assert columns["completion_tokens"] == [None, 5, 5, 5, 5]
+        assert columns["token_ids"] == [None, None, None, None, [5]]
+    assert columns["latency_seconds"][3] is None
+    assert columns["finished_at"][3] is None
+
+
+@pytest.mark.parametrize("form", list(OutputFormat))
+def test_a_damaged_shard_is_told_as_such(tmp_path: Path, form: OutputFormat) -> None:
+    segment = tmp_path / "rows-000000.jsonl"
+    segment.write_bytes(encode_rows([Row(**FULL | {"id": f"q{number}"}) for number in range(400)]))
+    shard = tmp_path / f"part-000000.{SUFFIXES[form]}"
+    seal(FastDisk(), segment, segment.stat().st_size, shard, form)
+    raw = bytearray(shard.read_bytes())
+    raw[len(raw) // 3 : len(raw) // 3 + 64] = bytes(64)
+    shard.write_bytes(raw)
+    with pytest.raises(StorageError, match="part-000000"):
+        list(read_shard(shard))

@@ -10,7 +10,7 @@ from typing import Any
 
 from headrace.drive.store.folder import JobFolder
 from headrace.drive.store.rows import Row
-from headrace.drive.store.segments import decode_rows, open_line_chunks
+from headrace.drive.store.segments import open_line_chunks, stored_rows_of
 from headrace.drive.store.shards import COLUMN_NAMES, read_shard
 from headrace.errors import InputError
 
@@ -23,7 +23,7 @@ def read_columns(out: Path, columns: Sequence[str] = COLUMN_NAMES) -> Iterator[d
 
     Raises:
         InputError: `out` is not a job folder.
-        StorageError: a shard is damaged.
+        StorageError: a shard or an open file is damaged.
     """
     folder = JobFolder(out)
     if not folder.completions.is_dir():
@@ -46,7 +46,7 @@ def read_columns(out: Path, columns: Sequence[str] = COLUMN_NAMES) -> Iterator[d
             if number in shards:
                 continue
             for chunk in open_line_chunks(descriptor, 0, size):
-                rows = decode_rows(chunk)
+                rows = stored_rows_of(chunk, folder.segment(number))
                 yield {name: [getattr(row, name) for row in rows] for name in columns}
 
 

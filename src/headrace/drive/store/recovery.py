@@ -20,7 +20,7 @@ from headrace.drive.store.index import PromptIndex
 from headrace.drive.store.job_store import Store
 from headrace.drive.store.pinned import Identity
 from headrace.drive.store.records import RECORDS_PER_BLOCK, Keys, as_keys
-from headrace.drive.store.segments import read_tail
+from headrace.drive.store.segments import read_tail, set_bad_lines_aside
 from headrace.drive.store.shards import read_shard
 from headrace.drive.store.states import State
 
@@ -71,6 +71,11 @@ def _take_up_shards(store: Store, index: PromptIndex, identity: Identity, shards
 def _take_up_segment(
     store: Store, index: PromptIndex, identity: Identity, number: int, path: Path, vouched: int
 ) -> None:
+    if bad := set_bad_lines_aside(store.disk, path, vouched):
+        store.notes.append(
+            f"{bad:,} lines of {path} could not be read as rows: the disk has not kept what was written. "
+            f"They were moved to {path.name}.bad, and their prompts are asked again"
+        )
     size = path.stat().st_size
     begin = vouched if size >= vouched else 0
     tail = read_tail(path, begin)

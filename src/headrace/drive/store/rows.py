@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 
+SOURCE_CHANGED = "source_changed"  # kind of a row whose bytes are no longer those that were scanned
+
 
 class Row(msgspec.Struct, frozen=True, gc=False):
     """One answered prompt, as it lies in the open file and in the shards (same field names).
@@ -25,9 +27,9 @@ class Row(msgspec.Struct, frozen=True, gc=False):
         flags: words of `headrace.words.Flag`.
         prompt_tokens, completion_tokens: as the server counted them; None where it did not.
         server, model: who answered.
-        latency_seconds: of the try that succeeded.
+        latency_seconds: of the try that succeeded; None where no number can say it.
         tries: requests sent for this row, this one included.
-        finished_at: Unix seconds.
+        finished_at: Unix seconds; None as above.
         tool_calls: JSON text, or None.
         token_ids: output token ids, where asked for and returned.
         extra: the source row's other columns, as JSON text, or None.
@@ -47,9 +49,9 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     completion_tokens: int | None
     server: str
     model: str | None
-    latency_seconds: float
+    latency_seconds: float | None
     tries: int
-    finished_at: float
+    finished_at: float | None
     tool_calls: str | None = None
     token_ids: list[int] | None = None
     extra: str | None = None

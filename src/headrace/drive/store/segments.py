@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from headrace.drive.store.rows import Row
 from headrace.durable.disk import AppendFile, Disk
+from headrace.errors import StorageError
 
 CHUNK_BYTES = 1 << 20
 
@@ -17,13 +19,38 @@ _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Row)
 
 
+# what a server said in numbers, and the type that a reader will insist on
+_NUMBERS: Mapping[str, Any] = {
+    "prompt_tokens": int | None,
+    "completion_tokens": int | None,
+    "latency_seconds": float | None,
+    "finished_at": float | None,
+    "token_ids": list[int] | None,
+}
+
+
 def encode_rows(rows: Sequence[Row]) -> bytes:
-    """The rows as JSON lines. Lone surrogates, which have no UTF-8, become U+FFFD."""
+    """The rows as JSON lines that `decode_rows` reads.
+
+    Lone surrogates, which have no UTF-8, become U+FFFD; a number of a kind that its field cannot hold, null.
+    """
     try:
-        return _encoder.encode_lines(rows)
-    except UnicodeEncodeError:
-        mended = (_without_surrogates(msgspec.to_builtins(row)) for row in rows)
+        lines = _encoder.encode_lines(rows)
+        decode_rows(lines)  # a line that cannot be read back would spoil its whole segment
+    except (UnicodeEncodeError, msgspec.DecodeError):
+        mended = (_without_surrogates(msgspec.to_builtins(_with_sound_numbers(row))) for row in rows)
         return b"".join(_encoder.encode(row) + b"\n" for row in mended)
+    return lines
+
+
+def _with_sound_numbers(row: Row) -> Row:
+    unsound: dict[str, None] = {}
+    for name, kind in _NUMBERS.items():
+        try:
+            msgspec.convert(getattr(row, name), kind, strict=True)
+        except msgspec.ValidationError:
+            unsound[name] = None
+    return msgspec.structs.replace(row, **unsound) if unsound else row
 
 
 def _without_surrogates(value: object) -> object:
@@ -39,6 +66,21 @@ def _without_surrogates(value: object) -> object:
 def decode_rows(lines: bytes) -> list[Row]:
     """The rows of whole JSON lines. Raises msgspec.DecodeError when one of them is not a row."""
     return _decoder.decode_lines(lines)
+
+
+def stored_rows_of(lines: bytes, path: Path) -> list[Row]:
+    """As `decode_rows`, of lines read back from the disk.
+
+    Raises:
+        StorageError: one of them is not a row; the disk has not kept what was synced.
+    """
+    try:
+        return decode_rows(lines)
+    except msgspec.DecodeError as error:
+        raise StorageError(
+            f"{path} holds a line that is no row of headrace ({error}): the disk has not kept what was "
+            "written. Run the job again: such lines of open files are set aside, and their rows asked again"
+        ) from error
 
 
 def line_chunks(path: Path, begin: int = 0, end: int | None = None) -> Iterator[bytes]:
@@ -108,6 +150,68 @@ class OpenSegment:
             self._file = None
 
 
+def set_bad_lines_aside(disk: Disk, path: Path, length: int) -> int:
+    """Takes the lines that are no rows out of the first `length` bytes of a segment; returns how many.
+
+    They are kept beside it, in a file of its name with `.bad` behind. Where there is one, what follows
+    `length` is cut off, so that the file is shorter than `length` and what it lacks is found out.
+    """
+    if not any(bad for _, bad in _sorted_lines(path, length)):
+        return 0
+    count = 0
+    aside = disk.append_open(path.with_name(path.name + ".bad"))
+    mended = path.with_name(path.name + ".tmp")
+    file = disk.append_open(mended, fresh=True)
+    try:
+        for good, bad in _sorted_lines(path, length):
+            file.write(good)
+            for line in bad:
+                aside.write(line.removesuffix(b"\n") + b"\n")
+                count += 1
+        aside.fsync()
+        file.fsync()
+    except OSError:
+        disk.unlink(mended)
+        raise
+    finally:
+        aside.close()
+        file.close()
+    disk.replace(mended, path)
+    disk.fsync_folder(path.parent)
+    return count
+
+
+def _sorted_lines(path: Path, length: int) -> Iterator[tuple[bytes, list[bytes]]]:
+    """Chunks of the lines that are rows, and the lines that are none; an unfinished last line is none."""
+    at = 0
+    for chunk in line_chunks(path, 0, length):
+        at += len(chunk)
+        try:
+            decode_rows(chunk)
+        except msgspec.DecodeError:
+            good: list[bytes] = []
+            bad: list[bytes] = []
+            for line in chunk.split(b"\n")[:-1]:
+                (good if _is_row(line) else bad).append(line + b"\n")
+            yield b"".join(good), bad
+        else:
+            yield chunk, []
+    if at < length:
+        with path.open("rb") as file:
+            file.seek(at)
+            rest = file.read(length - at)
+        if len(rest) == length - at:  # else the file is too short, which is found out without this
+            yield b"", [rest]
+
+
+def _is_row(line: bytes) -> bool:
+    try:
+        _decoder.decode(line)
+    except msgspec.DecodeError:
+        return False
+    return True
+
+
 class Torn(msgspec.Struct, frozen=True):
     """What the end of a segment holds beyond what the ledger vouches for.
 
@@ -129,10 +233,10 @@ def read_tail(path: Path, begin: int) -> Torn:
             rows += decode_rows(chunk)
             at += len(chunk)
         except msgspec.DecodeError:
-            for line in chunk.splitlines(keepends=True):
+            for line in chunk.split(b"\n")[:-1]:
                 try:
                     rows.append(_decoder.decode(line))
                 except msgspec.DecodeError:
                     return Torn(rows, at)
-                at += len(line)
+                at += len(line) + 1
     return Torn(rows, at)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec.structs
 
 from headrace.drive.store.rows import Row
-from headrace.drive.store.segments import decode_rows, line_chunks
+from headrace.drive.store.segments import line_chunks, stored_rows_of
 from headrace.durable.disk import AppendFile, Disk
 from headrace.errors import StorageError
 from headrace.words import OutputFormat
@@ -77,8 +77,29 @@ def as_batch(rows: Sequence[Row], schema: pa.Schema) -> pa.RecordBatch:
     by_name = dict(
         zip(Row.__struct_fields__, zip(*map(msgspec.structs.astuple, rows), strict=True), strict=True)
     )
-    arrays = [pa.array(by_name[field.name], type=field.type, from_pandas=False) for field in schema]
+    arrays = [_as_array(by_name[field.name], field) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _as_array(values: Sequence[Any], field: pa.Field) -> pa.Array:
+    import pyarrow as pa
+
+    try:
+        return pa.array(values, type=field.type, from_pandas=False)
+    except (pa.ArrowInvalid, OverflowError):
+        # a server's count that no column holds says nothing: null, so that the row itself is kept
+        held = [value if _holds(field.type, value) else None for value in values]
+        return pa.array(held, type=field.type, from_pandas=False)
+
+
+def _holds(kind: pa.DataType, value: Any) -> bool:
+    import pyarrow as pa
+
+    try:
+        pa.array([value], type=kind, from_pandas=False)
+    except (pa.ArrowInvalid, OverflowError):
+        return False
+    return True
 
 
 class _ArrowSink:
@@ -110,8 +131,8 @@ class _ArrowSink:
         return False
 
 
-def write_parquet(chunks: Iterator[bytes], file: AppendFile) -> int:
-    """Writes the JSON lines of `chunks` as Parquet; returns the rows written."""
+def write_parquet(chunks: Iterator[bytes], file: AppendFile, source: Path) -> int:
+    """Writes the JSON lines of `chunks`, which come from `source`, as Parquet; returns the rows written."""
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -129,7 +150,7 @@ def write_parquet(chunks: Iterator[bytes], file: AppendFile) -> int:
         waiting: list[pa.RecordBatch] = []
         size = 0
         for chunk in chunks:
-            rows = decode_rows(chunk)
+            rows = stored_rows_of(chunk, source)
             count += len(rows)
             waiting.append(as_batch(rows, schema))
             size += len(chunk)
@@ -141,7 +162,7 @@ def write_parquet(chunks: Iterator[bytes], file: AppendFile) -> int:
     return count
 
 
-def write_jsonl(chunks: Iterator[bytes], file: AppendFile) -> int:
+def write_jsonl(chunks: Iterator[bytes], file: AppendFile, source: Path) -> int:
     """Writes the JSON lines of `chunks` as they are, zstd-compressed; returns the rows written."""
     import pyarrow as pa
 
@@ -153,7 +174,7 @@ def write_jsonl(chunks: Iterator[bytes], file: AppendFile) -> int:
     return count
 
 
-_WRITERS: dict[OutputFormat, Callable[[Iterator[bytes], AppendFile], int]] = {
+_WRITERS: dict[OutputFormat, Callable[[Iterator[bytes], AppendFile, Path], int]] = {
     OutputFormat.PARQUET: write_parquet,
     OutputFormat.JSONL: write_jsonl,
 }
@@ -162,18 +183,19 @@ _WRITERS: dict[OutputFormat, Callable[[Iterator[bytes], AppendFile], int]] = {
 def seal(disk: Disk, segment: Path, length: int, target: Path, form: OutputFormat) -> int:
     """Writes the first `length` bytes of the segment as a shard under its final name; returns its rows.
 
-    Durable when it returns; the segment is left. An OSError (a full disk, say) leaves nothing behind.
+    Durable when it returns; the segment is left. An OSError (a full disk, say) leaves nothing behind, nor
+    does a StorageError (a line of the segment is no row).
     """
     aside = segment.with_name(target.name + ".tmp")
     file = disk.append_open(aside, fresh=True)
     try:
         try:
-            rows = _WRITERS[form](line_chunks(segment, 0, length), file)
+            rows = _WRITERS[form](line_chunks(segment, 0, length), file, segment)
             file.fsync()
         finally:
             file.close()
         disk.replace(aside, target)
-    except OSError:
+    except (OSError, StorageError):
         disk.unlink(aside)
         raise
     disk.fsync_folder(target.parent)
@@ -192,7 +214,7 @@ def read_shard(path: Path, columns: Sequence[str] | None = None) -> Iterator[dic
         return
     names = columns if columns is not None else COLUMN_NAMES
     for chunk in _decompressed_lines(path):
-        rows = decode_rows(chunk)
+        rows = stored_rows_of(chunk, path)
         yield {name: [getattr(row, name) for row in rows] for name in names}
 
 
@@ -205,11 +227,16 @@ def _read_parquet(path: Path, columns: Sequence[str] | None) -> Iterator[dict[st
             for batch in file.iter_batches(batch_size=256, columns=list(columns) if columns else None):
                 names = batch.schema.names
                 yield {name: column.to_pylist() for name, column in zip(names, batch, strict=True)}
-    except pa.ArrowInvalid as error:
-        raise StorageError(
-            f"the shard {path} ({os.path.getsize(path):,} bytes) cannot be read: {error}. "
-            "Put a good copy back, or move it away: its rows count as answered either way"
-        ) from error
+    except (pa.ArrowException, OSError) as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: Exception) -> StorageError:
+    size = os.path.getsize(path) if path.exists() else 0
+    return StorageError(
+        f"the shard {path} ({size:,} bytes) cannot be read: {error}. "
+        "Put a good copy back, or move it away: its rows count as answered either way"
+    )
 
 
 def _decompressed_lines(path: Path) -> Iterator[bytes]:
@@ -217,10 +244,20 @@ def _decompressed_lines(path: Path) -> Iterator[bytes]:
 
     rest = b""
     with pa.CompressedInputStream(pa.OSFile(str(path), "rb"), "zstd") as stream:
-        while block := stream.read(1 << 20):
+        while block := _decompressed(stream, path):
             cut = block.rfind(b"\n") + 1
             if cut:
                 yield rest + block[:cut]
                 rest = block[cut:]
             else:
                 rest += block
+
+
+def _decompressed(stream: Any, path: Path) -> bytes:
+    import pyarrow as pa
+
+    try:
+        block: bytes = stream.read(1 << 20)
+    except (pa.ArrowException, OSError) as error:
+        raise _unreadable(path, error) from error
+    return block

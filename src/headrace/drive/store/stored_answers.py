@@ -9,7 +9,7 @@ from headrace.drive.store.job_store import Store
 from headrace.drive.store.pinned import Identity
 from headrace.drive.store.recovery import keys_of_id
 from headrace.drive.store.rows import Row
-from headrace.drive.store.segments import decode_rows, line_chunks
+from headrace.drive.store.segments import line_chunks, stored_rows_of
 from headrace.drive.store.shards import read_shard
 
 _ROWS_AT_ONCE = 64  # each may be handed to any number of duplicates
@@ -58,4 +58,4 @@ def _candidates(store: Store, seq_of: Any) -> Iterator[Row]:
     for number, path in store.folder.segments().items():
         if number not in shards:
             for chunk in line_chunks(path, 0, store.ledger.segment_lengths.get(number, 0)):
-                yield from decode_rows(chunk)
+                yield from stored_rows_of(chunk, path)
