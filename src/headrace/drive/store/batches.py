@@ -16,7 +16,7 @@ from headrace.drive.job import Job
 from headrace.drive.prompts import Prompt
 from headrace.drive.store.index import PromptIndex
 from headrace.drive.store.job_store import Store
-from headrace.drive.store.rows import FailedRow, Row, as_json_text
+from headrace.drive.store.rows import SOURCE_CHANGED, FailedRow, Row, as_json_text
 from headrace.drive.store.segments import OpenSegment, encode_rows
 from headrace.drive.store.shards import SEGMENT_BYTES, SEGMENT_ROWS, SUFFIXES, seal
 from headrace.drive.store.states import State
@@ -43,8 +43,9 @@ class BatchWriter:
         self._form = job.output_format
         self._segment_bytes = segment_bytes
         self._segment_rows = segment_rows
-        # of a batch whose rows are synced and not yet noted: the seqs done, and the failures as JSON
-        self._synced: tuple[list[int], list[tuple[int, bytes]]] | None = None
+        # of a batch whose rows are synced and not yet noted: the seqs done, the failures as JSON, and the
+        # duplicates to be asked themselves
+        self._synced: tuple[list[int], list[tuple[int, bytes]], list[int]] | None = None
         lengths = store.ledger.segment_lengths
         self._to_seal: list[OpenSegment] = []
         numbers = list(store.folder.segments())
@@ -72,14 +73,15 @@ class BatchWriter:
                 written stays written, nothing is written twice.
         """
         if self._synced is None:
-            rows, failures = self._fan_out(items)
+            rows, failures, asked = self._fan_out(items)
             if rows:
                 self._segment.append(encode_rows([row for _, row in rows]), len(rows))
             as_json = [(seq, msgspec.json.encode(failed)) for seq, failed in failures]
-            self._synced = [seq for seq, _ in rows], as_json
-        done, failures_as_json = self._synced
+            self._synced = [seq for seq, _ in rows], as_json, asked
+        done, failures_as_json, asked = self._synced
         failed = [seq for seq, _ in failures_as_json]
-        changes = [(state, seqs) for state, seqs in ((State.DONE, done), (State.FAILED, failed)) if seqs]
+        outcomes = (State.DONE, done), (State.FAILED, failed), (State.PENDING, asked)
+        changes = [(state, seqs) for state, seqs in outcomes if seqs]
         if changes:
             self._store.ledger.commit(
                 changes,
@@ -92,8 +94,14 @@ class BatchWriter:
         self._synced = None
         return done, failed
 
-    def _fan_out(self, items: Sequence[Item]) -> tuple[list[tuple[int, Row]], list[tuple[int, FailedRow]]]:
-        """One outcome per prompt that has no row yet, and one per duplicate that waits for it."""
+    def _fan_out(
+        self, items: Sequence[Item]
+    ) -> tuple[list[tuple[int, Row]], list[tuple[int, FailedRow]], list[int]]:
+        """One outcome per prompt that has no row yet, and one per duplicate that waits for it.
+
+        The seqs are of duplicates that must be asked themselves: the row they waited for has changed in its
+        source, which says nothing of theirs.
+        """
         given: dict[int, Row | FailedRow] = {}
         states = self._index.states
         for seq, outcome in items:
@@ -102,12 +110,17 @@ class BatchWriter:
             if isinstance(outcome, Row) or states[seq] != State.DONE:
                 given[seq] = outcome
         outcomes = {seq: outcome for seq, outcome in given.items() if states[seq] != State.DONE}
+        asked: list[int] = []
         for primary, waiting in self._index.duplicates_of(list(given)).items():
+            outcome = given[primary]
+            if isinstance(outcome, FailedRow) and outcome.kind == SOURCE_CHANGED:
+                asked += waiting
+                continue
             for seq, prompt in zip(waiting, self._index.load(waiting), strict=True):
-                outcomes.setdefault(seq, self._shared(given[primary], prompt))
+                outcomes.setdefault(seq, self._shared(outcome, prompt))
         rows = [(seq, outcome) for seq, outcome in outcomes.items() if isinstance(outcome, Row)]
         failures = [(seq, outcome) for seq, outcome in outcomes.items() if isinstance(outcome, FailedRow)]
-        return rows, failures
+        return rows, failures, asked
 
     def _shared(self, outcome: Row | FailedRow, prompt: Prompt | FailedRow) -> Row | FailedRow:
         """The primary's outcome under the duplicate's own id, place and other columns."""

@@ -5,6 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+_LEFTOVERS = (  # what a crash may leave half written, by folder; nothing else there is headrace's to remove
+    (".", ("status.json.tmp", "ledger-at.tmp", "job.json.tmp")),
+    ("open", ("part-*.tmp", "rows-*.tmp")),
+    ("failed", ("failed.jsonl.tmp",)),
+    ("prompts", ("scan-*.tmp",)),
+)
+_SPOOL = re.compile(r"spool(?:-\d+)?\.jsonl")
 _SEGMENT = re.compile(r"rows-(\d{6,})\.jsonl")
 _SHARD = re.compile(r"part-(\d{6,})\.(?:parquet|jsonl\.zst)")
 
@@ -22,6 +29,7 @@ class JobFolder:
         self.lock = out / "lock"
         self.ledger = out / "ledger.db"
         self.ledger_at = out / "ledger-at"
+        self.job = out / "job.json"
 
     def folders(self) -> tuple[Path, ...]:
         """All folders of the job, the outermost first."""
@@ -38,6 +46,21 @@ class JobFolder:
     def spool(self, generation: int) -> Path:
         """Source rows that cannot be read again in place; a scan of changed sources begins a new one."""
         return self.prompts / ("spool.jsonl" if generation <= 1 else f"spool-{generation}.jsonl")
+
+    def spools(self) -> list[Path]:
+        """All spool files there are."""
+        if not self.prompts.is_dir():
+            return []
+        return [path for path in self.prompts.iterdir() if _SPOOL.fullmatch(path.name)]
+
+    def leftovers(self) -> list[Path]:
+        """Files that a crash left half written."""
+        return [
+            path
+            for folder, patterns in _LEFTOVERS
+            for pattern in patterns
+            for path in (self.out / folder).glob(pattern)
+        ]
 
     def segments(self) -> dict[int, Path]:
         """The open files by number, in order."""

@@ -21,14 +21,10 @@ from headrace.drive.store.pinned import Identity
 from headrace.drive.store.records import Record
 from headrace.drive.store.rows import SOURCE_CHANGED, FailedRow
 from headrace.drive.store.states import NO_SOURCE, State
-from headrace.errors import InputError, StorageError
+from headrace.errors import InputError, StorageError, UsageError
 
 _OPEN_FILES = 32
 _DENSE = 0.02  # share of pending prompts above which drawing at random beats listing them
-
-
-class SourceUnavailable(StorageError):
-    """A source file cannot be read at the moment; nothing is known to be wrong with its rows."""
 
 
 class SourceUnavailable(StorageError):

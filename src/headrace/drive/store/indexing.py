@@ -22,10 +22,12 @@ import numpy as np
 from headrace.drive.job import Job, Source
 from headrace.drive.request import build_request, content_key, own_key
 from headrace.drive.sources import fingerprint, scan
+from headrace.drive.store.batches import BatchWriter
 from headrace.drive.store.exclusion import excluded, exclusion_prints, read_excluded
-from headrace.drive.store.identity import match, occurrences, settle_duplicates
+from headrace.drive.store.identity import Numbers, match, occurrences, settle_duplicates
 from headrace.drive.store.index import PromptIndex
 from headrace.drive.store.job_store import Store
+from headrace.drive.store.ledger import LedgerDamaged, Seqs
 from headrace.drive.store.own_ids import decide_identity
 from headrace.drive.store.pinned import (
     FilePrint,
@@ -38,7 +40,7 @@ from headrace.drive.store.pinned import (
 )
 from headrace.drive.store.records import RECORD, RECORDS_PER_BLOCK, Keys, Records, as_keys, as_records
 from headrace.drive.store.recovery import take_up_rows
-from headrace.drive.store.rows import FailedRow
+from headrace.drive.store.rows import SOURCE_CHANGED, FailedRow
 from headrace.drive.store.spool import SpoolFile
 from headrace.drive.store.states import NO_SOURCE, State
 from headrace.durable.disk import is_full
@@ -65,38 +67,49 @@ def build_index(store: Store, job: Job, progress: Progress | None = None) -> Pro
         InputError: a source cannot be read, or the user's ids clash.
         StorageError: no room for the index.
     """
-    before = store.pinned
-    sources = [pin_source(source) for source in job.sources]
-    files = _number_files(job, before)
-    exclude = exclusion_prints(job.exclude)
     try:
-        if before is not None:
-            refuse_other_requests(before, job, _answered(store, before))
-        unchanged = before is not None and (before.sources, before.files, before.exclude) == (
-            sources,
-            files,
-            exclude,
-        )
-        if before is None or not unchanged:
-            pinned = _scan_all(store, job, sources, files, exclude, progress or (lambda rows, fraction: None))
-        else:
-            pinned = before
-        store.pinned = pinned
-        states, owners, duplicates = store.ledger.load()
-        paths = file_table(pinned.files, store.folder.spool(pinned.spool))
-        index = PromptIndex(store.ledger, job, paths, pinned.identity, states, owners.copy(), duplicates)
-        store.index = index
-        take_up_rows(store, index, pinned.identity)
-        if job.retry_failed:
-            _retry_failed(store, index)
-        store.write_failed()
+        try:
+            return _build(store, job, progress)
+        except LedgerDamaged as damage:
+            store.remake_ledger(damage)
+            return _build(store, job, progress)
     except (OSError, sqlite3.OperationalError) as error:
         if not is_full(error):
-            raise
+            raise StorageError(
+                f"the index of {job.out} cannot be made: {error}. Mend the disk, or give another --out"
+            ) from error
         raise StorageError(
             f"no room for the index of {job.out}: {error}; {store.disk.free_bytes(job.out):,} bytes are "
             "free. Make room, or give another --out"
         ) from error
+
+
+def _build(store: Store, job: Job, progress: Progress | None) -> PromptIndex:
+    before = store.pinned
+    sources = [pin_source(source) for source in job.sources]
+    files = _number_files(job, before)
+    exclude = exclusion_prints(job.exclude)
+    if before is not None:
+        refuse_other_requests(before, job, files, _answered(store, before))
+    if before is not None and (before.sources, before.files, before.exclude) == (sources, files, exclude):
+        pinned = before
+    else:
+        pinned = _scan_all(store, job, sources, files, exclude, progress or (lambda rows, fraction: None))
+    store.pinned = pinned
+    store.clear_spools(pinned.spool)
+    states, owners, duplicates = store.ledger.load()
+    paths = file_table(pinned.files, store.folder.spool(pinned.spool))
+    index = PromptIndex(store.ledger, job, paths, pinned.identity, states, owners.copy(), duplicates)
+    store.index = index
+    take_up_rows(store, index, pinned.identity)
+    failed = np.flatnonzero(states == State.FAILED)
+    if len(failed):  # a row that had changed under an earlier run may stand in its source again
+        _ask_failed_again(
+            store, index, failed if job.retry_failed else store.ledger.failed_seqs(SOURCE_CHANGED)
+        )
+    _answer_late_duplicates(store, job, index)
+    store.write_failed()
+    store.write_job()
     return index
 
 
@@ -155,8 +168,11 @@ def _scan_all(
     spool = SpoolFile(store.disk, store.folder.spool(generation))
     with ExitStack() as stack:
         spill = Path(
-            stack.enter_context(tempfile.NamedTemporaryFile(dir=store.folder.prompts, suffix=".tmp")).name
+            stack.enter_context(
+                tempfile.NamedTemporaryFile(dir=store.folder.prompts, prefix="scan-", suffix=".tmp")
+            ).name
         )
+        stack.callback(spool.close)
         scanned = _scan(store, job, files, spool, spill, progress)
         spool.finish()
         paths = file_table(files, spool.path)
@@ -189,7 +205,8 @@ def _scan(
     with spill.open("ab") as out:
 
         def put_chunk() -> None:
-            as_records(rows, as_keys(owns), as_keys(contents)).tofile(out)
+            # not `tofile`, which says of a full disk no more than that fewer were written
+            out.write(as_records(rows, as_keys(owns), as_keys(contents)).tobytes())
             for column in (rows, owns, contents):
                 column.clear()
 
@@ -308,7 +325,10 @@ def _merge(store: Store, job: Job, scanned: _Scanned, pinned: Pinned) -> None:
             f"{count:,} prompts that are answered were changed since, under the same ids; their answers "
             "stay. To ask them anew, give them new ids"
         )
-    fresh = live & ~kept & ~((states == State.FAILED) & ~changed)
+    failed = states == State.FAILED
+    if failed.any():  # a row that had changed under an earlier run stands in its source again
+        failed[store.ledger.failed_seqs(SOURCE_CHANGED)] = False
+    fresh = live & ~kept & ~(failed & ~changed)
     contents[seqs] = np.where(kept[seqs, None], contents[seqs], scanned.contents)
     states[fresh] = State.PENDING
     states[seqs[scanned.unreadable]] = State.UNREADABLE
@@ -364,9 +384,11 @@ def _renumbered(
     return table[owners]
 
 
-def _retry_failed(store: Store, index: PromptIndex) -> None:
-    """FAILED prompts become pending again; of equal ones that all failed, only the first is asked."""
-    failed = index.states == State.FAILED
+def _ask_failed_again(store: Store, index: PromptIndex, seqs: Seqs | Numbers) -> None:
+    """FAILED prompts among `seqs` become pending; of equal ones that all do, only the first is asked."""
+    failed = np.zeros(len(index), dtype=bool)
+    failed[seqs] = True
+    failed &= index.states == State.FAILED
     if not failed.any():
         return
     waiting = np.zeros(len(index), dtype=bool)
@@ -377,3 +399,14 @@ def _retry_failed(store: Store, index: PromptIndex) -> None:
     store.ledger.commit([(State.PENDING, asked), (State.DUPLICATE, shared)])
     index.states[asked] = State.PENDING
     index.states[shared] = State.DUPLICATE
+
+
+def _answer_late_duplicates(store: Store, job: Job, index: PromptIndex) -> None:
+    """Prompts that came after the answer to an equal one get it now, or are pending where its row is gone."""
+    if index.count(State.DUPLICATE):
+        writer = BatchWriter(store, job)
+        try:
+            for items in writer.stored_answers():
+                writer.write(items)
+        finally:
+            writer.close()

@@ -20,7 +20,8 @@ from headrace.clock import Clock, SystemClock
 from headrace.drive.job import Job
 from headrace.drive.store.folder import JobFolder
 from headrace.drive.store.index import PromptIndex
-from headrace.drive.store.ledger import Ledger, LedgerDamaged
+from headrace.drive.store.job_json import job_as_json
+from headrace.drive.store.ledger import Ledger, LedgerDamaged, is_ledger
 from headrace.drive.store.pinned import Pinned, refuse_other_model
 from headrace.drive.store.rows import FailedRow
 from headrace.drive.store.states import State
@@ -58,23 +59,53 @@ class Store:
         self.notes: list[str] = []
         self.index: PromptIndex | None = None
         self._lock = lock
-        self._clear_leftovers()
+        for leftover in folder.leftovers():
+            disk.unlink(leftover)
         path = self._ledger_path(network)
+        self._refuse_foreign(path)
         self.is_rebuild = False
-        self.ledger = self._open_ledger(path)
         try:
-            pinned = self.ledger.read_meta("pinned")
-            self.pinned = msgspec.json.decode(pinned, type=Pinned) if pinned else None
+            self._take_ledger(path)
+        except LedgerDamaged as damage:
+            self._make_new_ledger(path, damage)
+
+    def _take_ledger(self, path: Path) -> None:
+        """Opens the ledger and reads what it pins. Raises LedgerDamaged with it closed again."""
+        self.disk.make_folder(path.parent)
+        self.ledger = Ledger(path, self.disk)
+        try:
+            self.pinned = self._read_pinned()
             self.ledger_id = self._identify(path)
         except BaseException:
             self.ledger.close()
             raise
-        if self.pinned is None and (folder.shards() or folder.segments()):
+        shards, segments = self.folder.shards(), self.folder.segments()
+        if self.pinned is None and (shards or segments):
             self.is_rebuild = True
             self.notes.append(
-                f"the ledger of {folder.out} is missing; it is remade from {len(folder.shards())} shards and "
-                f"{len(folder.segments())} open files. Nothing that they hold is asked again"
+                f"the ledger of {self.folder.out} is missing; it is remade from {len(shards)} shards and "
+                f"{len(segments)} open files. Nothing that they hold is asked again"
             )
+
+    def _read_pinned(self) -> Pinned | None:
+        pinned = self.ledger.read_meta("pinned")
+        try:
+            return msgspec.json.decode(pinned, type=Pinned) if pinned else None
+        except msgspec.DecodeError as error:
+            raise self.ledger.damaged(error) from error
+
+    def _make_new_ledger(self, path: Path, damage: LedgerDamaged) -> None:
+        aside = self._set_aside(path, "damaged")
+        self.notes.append(f"{damage}. It was moved to {aside}, and a new one is made from the shards")
+        self._take_ledger(path)
+
+    def remake_ledger(self, damage: LedgerDamaged) -> None:
+        """Sets the open ledger aside and begins a new one, which `build_index` fills from the rows."""
+        if self.index is not None:
+            self.index.close()
+            self.index = None
+        self.ledger.close()
+        self._make_new_ledger(self.ledger.path, damage)
 
     @classmethod
     def open(
@@ -90,7 +121,7 @@ class Store:
         Raises:
             BusyError: another process holds the folder.
             StorageError: the disk refuses, or is full.
-            UsageError: the job has a ledger elsewhere than `job.ledger` says.
+            UsageError: the job has a ledger elsewhere than `job.ledger` says, or that is another file.
         """
         disk = disk if disk is not None else RealDisk()
         clock = clock if clock is not None else SystemClock()
@@ -111,9 +142,10 @@ class Store:
                 lock.release()
             raise
 
-    def _clear_leftovers(self) -> None:
-        for parent in self.folder.folders():
-            for path in parent.glob("*.tmp"):
+    def clear_spools(self, generation: int) -> None:
+        """Removes the spools of all scans but the one pinned: a crash may have left them."""
+        for path in self.folder.spools():
+            if path != self.folder.spool(generation):
                 self.disk.unlink(path)
 
     def _ledger_path(self, network: str | None) -> Path:
@@ -157,14 +189,16 @@ class Store:
                 "is then remade from the shards"
             ) from error
 
-    def _open_ledger(self, path: Path) -> Ledger:
-        self.disk.make_folder(path.parent)
-        try:
-            return Ledger(path, self.disk)
-        except LedgerDamaged as damage:
-            aside = self._set_aside(path, "damaged")
-            self.notes.append(f"{damage}. It was moved to {aside}, and a new one is made from the shards")
-            return Ledger(path, self.disk)
+    def _refuse_foreign(self, path: Path) -> None:
+        """Raises UsageError when --ledger names a file that is not a ledger: it is the user's, and stays."""
+        told = self._told()
+        ours = path == self.folder.ledger or (told is not None and Path(told.path) == path)
+        if ours or not path.exists() or is_ledger(path):
+            return
+        raise UsageError(
+            f"--ledger says {path}, a file of {path.stat().st_size:,} bytes that is no ledger of "
+            "headrace, or a damaged one. It was left as it is: name another file, or leave --ledger out"
+        )
 
     def _set_aside(self, path: Path, why: str) -> Path:
         number = 1
@@ -190,7 +224,7 @@ class Store:
                 f"the ledger {path} is older than the one that {told.host} made for {self.folder.out}; it "
                 f"was moved to {aside}"
             )
-            self.ledger = self._open_ledger(path)
+            self.ledger = Ledger(path, self.disk)
             self.pinned = None
             known = None
         if known is None:
@@ -230,6 +264,12 @@ class Store:
         file.close()
         self.disk.replace(beside, path)
         self.disk.fsync_folder(path.parent)
+
+    def write_job(self) -> None:
+        """Writes job.json, what this run was asked to do, where it says something else."""
+        text = job_as_json(self.job)
+        if not self.folder.job.exists() or self.folder.job.read_bytes() != text:
+            self.disk.write_atomic(self.folder.job, text)
 
     def failure_counts(self) -> dict[str, int]:
         """Rows in failed/ by kind."""

@@ -20,10 +20,11 @@ import struct
 import threading
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -55,7 +56,41 @@ Change = tuple[State, Sequence[int] | npt.NDArray[np.integer[Any]]]
 
 
 class LedgerDamaged(StorageError):
-    """The ledger file cannot be read as one."""
+    """The ledger file cannot be read as one. The next opening sets it aside and makes a new one."""
+
+
+_SQLITE = b"SQLite format 3\0"  # the first 16 bytes of any SQLite file (sqlite.org/fileformat2.html)
+
+# what garbage in the file, or in what its tables hold, comes to the reader as
+_NONSENSE = (sqlite3.Error, zlib.error, struct.error, ValueError, IndexError, TypeError)
+
+
+def _is_damage(error: BaseException) -> bool:
+    """False for a ledger that cannot be had just now: locked, no room, a disk that does not answer."""
+    if isinstance(error, sqlite3.OperationalError):
+        code = getattr(error, "sqlite_errorcode", None)  # None: not text in a text column, says the module
+        return code in (None, sqlite3.SQLITE_ERROR)  # ERROR: no such table, no such column
+    return type(error) is sqlite3.DatabaseError or not isinstance(error, sqlite3.Error)
+
+
+def is_ledger(path: Path) -> bool:
+    """True for a ledger of any headrace, or an empty file; nothing is written to the file."""
+    if not path.is_file():
+        return False
+    if not path.stat().st_size:
+        return True
+    with path.open("rb") as file:
+        if not file.read(len(_SQLITE)).startswith(_SQLITE):
+            return False
+    try:
+        with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
+            return connection.execute("SELECT 1 FROM meta WHERE name = 'schema'").fetchone() is not None
+    except sqlite3.DatabaseError:
+        return False
+
+
+class _Kind(msgspec.Struct):
+    kind: str
 
 
 def pack_changes(changes: Iterable[Change]) -> bytes:
@@ -111,10 +146,13 @@ class Ledger:
                 disk.commit(self._writer)
                 disk.fsync_folder(path.parent)
             (version,) = self._writer.execute("SELECT value FROM meta WHERE name = 'schema'").fetchone()
-        except sqlite3.OperationalError:
-            raise
-        except (sqlite3.DatabaseError, TypeError) as error:
+            noted = self._writer.execute("SELECT value FROM meta WHERE name = 'damaged'").fetchone()
+        except _NONSENSE as error:
+            if not _is_damage(error):
+                raise
             raise LedgerDamaged(f"the ledger {path} is damaged: {error}") from error
+        if noted is not None:
+            raise LedgerDamaged(f"the ledger {path} is damaged: {noted[0]}")
         if version != SCHEMA_VERSION:
             raise StorageError(
                 f"the ledger {path} has schema {version}; this headrace reads schema {SCHEMA_VERSION}: "
@@ -127,9 +165,40 @@ class Ledger:
             self._reader.close()
             self._writer.close()
 
+    def damaged(self, what: object) -> LedgerDamaged:
+        """The error to raise of a ledger that makes no sense; the next opening is told."""
+        try:
+            with closing(self._disk.open_database(self.path)) as connection:
+                connection.execute("INSERT OR REPLACE INTO meta VALUES ('damaged', ?)", (str(what),))
+        except sqlite3.Error:
+            pass  # the opening then meets the damage itself
+        return LedgerDamaged(
+            f"the ledger {self.path} is damaged: {what}. Run again: it is set aside, and remade from the rows"
+        )
+
+    @contextmanager
+    def _understood(self) -> Iterator[None]:
+        """Raises LedgerDamaged for what garbage in the file does to those who read it."""
+        try:
+            yield
+        except _NONSENSE as error:
+            if not _is_damage(error):
+                raise
+            raise self.damaged(error) from error
+
+    @contextmanager
+    def _sql_understood(self) -> Iterator[None]:
+        """As `_understood`, where the faults of what is written must keep their own names."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            if not _is_damage(error):
+                raise
+            raise self.damaged(error) from error
+
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with self._writing:
+        with self._writing, self._sql_understood():
             self._writer.execute("BEGIN IMMEDIATE")
             try:
                 yield self._writer
@@ -141,7 +210,7 @@ class Ledger:
 
     @contextmanager
     def _snapshot_of_now(self) -> Iterator[sqlite3.Connection]:
-        with self._reading:
+        with self._reading, self._understood():
             self._reader.execute("BEGIN")
             try:
                 yield self._reader
@@ -152,9 +221,9 @@ class Ledger:
 
     def read_meta(self, name: str) -> bytes | None:
         """The pinned value, or None."""
-        with self._reading:
+        with self._reading, self._understood():
             found = self._reader.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
-        return bytes(found[0]) if found is not None else None
+            return bytes(found[0]) if found is not None else None
 
     def write_meta(self, name: str, value: bytes) -> None:
         """Pins the value."""
@@ -183,15 +252,16 @@ class Ledger:
         """All records in order of seq, some 16,384 at a time."""
         after = -1
         while True:
-            with self._reading:
+            with self._reading, self._understood():
                 rows = self._reader.execute(
                     "SELECT number, records FROM blocks WHERE number > ? ORDER BY number LIMIT ?",
                     (after, blocks_at_once),
                 ).fetchall()
+                records = np.frombuffer(b"".join(row[1] for row in rows), dtype=RECORD)
             if not rows:
                 return
             after = rows[-1][0]
-            yield np.frombuffer(b"".join(row[1] for row in rows), dtype=RECORD)
+            yield records
 
     def replace_index(
         self,
@@ -235,6 +305,9 @@ class Ledger:
                 states = np.frombuffer(bytearray(zlib.decompress(row[1])), dtype=np.uint8)
                 sources = np.frombuffer(zlib.decompress(row[2]), dtype="<u2")
                 pairs = np.frombuffer(zlib.decompress(row[3]), dtype="<u4").reshape(-1, 2)
+            (last,) = connection.execute("SELECT max(number) FROM blocks").fetchone()
+            if -(-len(states) // RECORDS_PER_BLOCK) != (0 if last is None else last + 1):
+                raise ValueError(f"{len(states):,} prompts do not go with block {last}")
             self._commits_since_snapshot = 0
             for (changes,) in connection.execute(
                 "SELECT changes FROM commits WHERE number > ? ORDER BY number", (upto,)
@@ -314,16 +387,17 @@ class Ledger:
 
     def sealed(self) -> dict[int, int]:
         """Rows of every shard by number."""
-        with self._reading:
+        with self._reading, self._understood():
             return dict(self._reader.execute("SELECT segment, rows FROM seals ORDER BY segment").fetchall())
 
     def seqs_in_segment(self, segment: int) -> Seqs:
         """The prompts whose rows were committed into the segment."""
-        with self._reading:
+        with self._reading, self._understood():
             rows = self._reader.execute(
                 "SELECT changes FROM commits WHERE segment = ?", (segment,)
             ).fetchall()
-        done = [seqs for (changes,) in rows for state, seqs in unpack_changes(changes) if state is State.DONE]
+            changes = [change for (packed,) in rows for change in unpack_changes(packed)]
+        done = [seqs for state, seqs in changes if state is State.DONE]
         return np.concatenate(done) if done else np.zeros(0, dtype=np.uint32)
 
     # failures
@@ -332,16 +406,22 @@ class Ledger:
         """FailedRow as JSON of every prompt that stands as failed or unreadable."""
         after = -1
         while True:
-            with self._reading:
+            with self._reading, self._understood():
                 rows = self._reader.execute(
                     "SELECT seq, failed FROM failures WHERE seq > ? ORDER BY seq LIMIT 256", (after,)
                 ).fetchall()
+                standing = [failed for seq, failed in rows if states[seq] in FAILED_STATES]
             if not rows:
                 return
             after = rows[-1][0]
-            for seq, failed in rows:
-                if states[seq] in FAILED_STATES:
-                    yield failed
+            yield from standing
+
+    def failed_seqs(self, kind: str) -> Seqs:
+        """The prompts whose newest failure is of this kind, whatever became of them since."""
+        with self._reading, self._understood():
+            rows = self._reader.execute("SELECT seq, failed FROM failures").fetchall()
+            found = [seq for seq, failed in rows if msgspec.json.decode(failed, type=_Kind).kind == kind]
+        return np.array(found, dtype=np.uint32)
 
     # the journal of the control channel
 
@@ -361,7 +441,7 @@ class Ledger:
 
     def commands(self) -> list[tuple[str, float, bytes, bytes | None]]:
         """The journal in order: id, Unix seconds, command, outcome (None: it did not come to an end)."""
-        with self._reading:
+        with self._reading, self._understood():
             return self._reader.execute(
                 "SELECT id, wall_time, command, outcome FROM commands ORDER BY number"
             ).fetchall()

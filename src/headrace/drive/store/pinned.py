@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -92,19 +93,26 @@ def file_table(files: list[FilePrint], spool: Path) -> list[Path]:
     return table
 
 
-def refuse_other_requests(pinned: Pinned, job: Job, answered: dict[str, int]) -> None:
+def refuse_other_requests(
+    pinned: Pinned, job: Job, files: Sequence[FilePrint], answered: dict[str, int]
+) -> None:
     """Raises UsageError when rows already answered were asked in another way than this job asks.
 
+    A source is known again by its name; one of a new name by its files, also where they were renamed.
+
     Args:
+        files: of this job, as they are now.
         answered: rows done, by source name as pinned.
     """
     problems = []
     if pinned.api != job.api and any(answered.values()):
         problems.append(_differs("", "api", pinned.api, str(job.api), sum(answered.values()), job.out))
     before = {source.name: source for source in pinned.sources}
+    kept = {source.name for source in job.sources}
+    gone = [source for source in pinned.sources if source.name not in kept]
     for source in map(pin_source, job.sources):
-        old = before.get(source.name)
-        count = answered.get(source.name, 0)
+        old = before.get(source.name) or _renamed(source, files, gone, pinned.files)
+        count = answered.get(old.name, 0) if old is not None else 0
         if old is None or not count:
             continue
         for name in ("system", "thinking"):
@@ -120,6 +128,23 @@ def refuse_other_requests(pinned: Pinned, job: Job, answered: dict[str, int]) ->
             ]
     if problems:
         raise UsageError(problems)
+
+
+def _renamed(
+    source: PinnedSource, files: Sequence[FilePrint], gone: Sequence[PinnedSource], old: Sequence[FilePrint]
+) -> PinnedSource | None:
+    """The source of an earlier run, no longer there by its name, that read one of this source's files."""
+    here = {mark for file in files if file.path in source.paths for mark in _marks(file)}
+    for candidate in gone:
+        theirs = (file for file in old if file.path in candidate.paths)
+        if any(not here.isdisjoint(_marks(file)) for file in theirs):
+            return candidate
+    return None
+
+
+def _marks(file: FilePrint) -> tuple[tuple[str, int, int], ...]:
+    """What stays when a file is renamed (its inode), or moved to another disk (its time)."""
+    return ("inode", file.inode, file.size), ("time", file.mtime_ns, file.size)
 
 
 def refuse_other_model(was: str, now: str, answered: int, out: Path) -> None:

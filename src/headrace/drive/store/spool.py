@@ -47,6 +47,11 @@ class SpoolFile:
         self.flush()
         if self._file is not None:
             self._file.fsync()
+            self.close()
+            self._disk.fsync_folder(self.path.parent)
+
+    def close(self) -> None:
+        """Closes the file as it is; nothing is promised of rows not yet finished."""
+        if self._file is not None:
             self._file.close()
             self._file = None
-            self._disk.fsync_folder(self.path.parent)

@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from headrace.drive.job import Job
 from headrace.drive.store.batches import BatchWriter, Item
+from headrace.drive.store.index import SourceUnavailable
 from headrace.drive.store.job_store import Store
 from headrace.drive.store.rows import FailedRow, Row
 from headrace.drive.store.shards import SEGMENT_BYTES, SEGMENT_ROWS
@@ -35,8 +36,9 @@ T = TypeVar("T")
 class RowWriter:
     """Takes rows and failures from any thread and makes them durable on its own.
 
-    `on_durable(done, failed)`, `on_trouble(message or None)` and `on_failed(error)` are called on the writer's
-    thread: trouble is a full disk, which passes; failed is the end of the thread, and comes once.
+    `on_durable(done, failed)`, `on_trouble(message or None)` and `on_failed(error)` are called on the
+    writer's thread: trouble is a full disk or a source that cannot be read, which passes; failed is the end
+    of the thread, and comes once.
 
     Attributes:
         failed: why no more can be written; None while the writer works.
@@ -180,17 +182,20 @@ class RowWriter:
             self._try(self._store.write_failed)
 
     def _insist(self, action: Callable[[], T]) -> T:
-        """The action's result, however long the disk is full."""
+        """The action's result, however long the disk is full, or a source not to be had."""
         while True:
             try:
                 result = action()
-            except (OSError, sqlite3.OperationalError) as error:
-                if not is_full(error):
+            except (OSError, sqlite3.OperationalError, SourceUnavailable) as error:
+                unavailable = isinstance(
+                    error, SourceUnavailable
+                )  # of duplicates, whose own columns are read
+                if not unavailable and not is_full(error):
                     raise
                 if self._closing and self._store.clock.monotonic() >= self._give_up_at:
                     raise
                 self._in_trouble = True
-                self._on_trouble(self._disk_full(error))
+                self._on_trouble(str(error) if unavailable else self._disk_full(error))
                 self._pause(RETRY_SECONDS)
             else:
                 if self._in_trouble:
@@ -207,7 +212,7 @@ class RowWriter:
                 raise
             self._on_trouble(self._disk_full(error))
 
-    def _disk_full(self, error: OSError | sqlite3.OperationalError) -> str:
+    def _disk_full(self, error: Exception) -> str:
         path = self._store.ledger.path if isinstance(error, sqlite3.Error) else self._store.folder.out
         free = self._store.disk.free_bytes(path)
         return (
