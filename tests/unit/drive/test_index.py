@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import resource
+import signal
 import tempfile
 from collections import Counter
 from dataclasses import replace
@@ -22,7 +24,7 @@ from headrace.drive.store.job_store import Store
 from headrace.drive.store.reader import read_rows
 from headrace.drive.store.rows import FailedRow
 from headrace.drive.store.states import State
-from headrace.errors import InputError, UsageError
+from headrace.errors import InputError, StorageError, UsageError
 from tests.unit.drive.store_jobs import (
     FastDisk,
     answer_all,
@@ -277,3 +279,76 @@ def test_edited_inputs_keep_what_is_answered(tmp_path: Path, runs: list[tuple[li
         )
         assert len({row.id for row in rows}) == len(rows)
     assert max(asked.values(), default=1) == 1
+
+
+@pytest.mark.parametrize(
+    ("ids", "samples", "said"),
+    [
+        (["a", "a-1", "a"], 1, r"id 'a-1' is the own id of a row 2, and the one that a row 3 gets"),
+        (["a#1", "b", "a"], 2, r"id 'a#1' is the own id of a row 1, and the one that a row 3 gets"),
+        (["a", "a", "a-1"], 2, r"id 'a-1' is the own id of a row 3, and the one that a row 2 gets"),
+        (["a-1#1", "a", "a"], 2, r"id 'a-1#1' is the own id of a row 1, and the one that a row 3 gets"),
+    ],
+)
+def test_own_ids_that_clash_with_derived_ones_are_told(
+    tmp_path: Path, ids: list[str], samples: int, said: str
+) -> None:
+    rows = [{"key": own, "prompt": f"of {own}"} for own in ids]
+    path = write_lines(tmp_path / "a.jsonl", rows)
+    source = Source("a", (path,), id_column="key", samples=samples)
+    with pytest.raises(InputError, match=said):
+        open_job(make_job(tmp_path, source))
+    assert not (tmp_path / "out" / "job.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("ids", "samples"),
+    [
+        (["a", "a-1", "a-2"], 3),
+        (["a", "a", "a-2"], 1),
+        (["a#1", "a"], 1),
+        (["a#3", "a"], 3),
+        (["a#01", "a"], 2),
+    ],
+)
+def test_own_ids_that_only_look_like_derived_ones_are_kept(
+    tmp_path: Path, ids: list[str], samples: int
+) -> None:
+    rows = [{"key": own, "prompt": f"of {own}"} for own in ids]
+    path = write_lines(tmp_path / "a.jsonl", rows)
+    store = open_job(make_job(tmp_path, Source("a", (path,), id_column="key", samples=samples)))
+    answer_all(store)
+    store.close()
+    found = [row.id for row in read_rows(tmp_path / "out")]
+    assert len(set(found)) == len(found) == len(ids) * samples
+    assert set(ids) <= set(found)
+
+
+def test_an_id_column_nobody_named_that_would_clash_is_not_taken(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "a.jsonl", [{"id": "a#1", "prompt": "x"}, {"id": "a", "prompt": "y"}])
+    store = open_job(make_job(tmp_path, Source("a", (path,), samples=2)))
+    assert all(len(prompt.id.removesuffix("#1")) == 32 for prompt in pending(store))
+    store.close()
+
+
+class _Narrow(FastDisk):
+    """Counts what is free, so that its test need not fill a disk."""
+
+    def free_bytes(self, path: Path) -> int:
+        return 17
+
+
+def test_no_room_for_the_scan_is_said_as_such(tmp_path: Path) -> None:
+    write_lines(tmp_path / "a.jsonl", _texts(9000))
+    size, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    store = Store.open(make_job(tmp_path), disk=_Narrow())
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, most))  # the kernel writes a part, then refuses
+        with pytest.raises(StorageError, match=r"the index of .*out cannot be made: .*File too large"):
+            build_index(store, store.job)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, most))
+        signal.signal(signal.SIGXFSZ, before)
+        store.close()
+    assert not list((tmp_path / "out" / "prompts").iterdir())

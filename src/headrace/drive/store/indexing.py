@@ -28,7 +28,7 @@ from headrace.drive.store.identity import Numbers, match, occurrences, settle_du
 from headrace.drive.store.index import PromptIndex
 from headrace.drive.store.job_store import Store
 from headrace.drive.store.ledger import LedgerDamaged, Seqs
-from headrace.drive.store.own_ids import decide_identity
+from headrace.drive.store.own_ids import decide_identity, sample_key
 from headrace.drive.store.pinned import (
     FilePrint,
     Identity,
@@ -141,10 +141,14 @@ class _Scanned:
     Attributes:
         records: one per prompt, on disk, with the own key as `key`: zero where a row has no id of its own.
         errors: by position, of rows that cannot be read.
+        sharp: positions of rows whose own id looks like a sample's, and that sample's key.
     """
 
-    def __init__(self, records: Records, errors: dict[int, FailedRow]) -> None:
+    def __init__(
+        self, records: Records, errors: dict[int, FailedRow], sharp: list[tuple[int, bytes]]
+    ) -> None:
         self.records = records
+        self.sharp = sharp
         self.errors = errors
         self.unreadable = np.zeros(len(records), dtype=bool)
         self.unreadable[list(errors)] = True
@@ -176,7 +180,9 @@ def _scan_all(
         scanned = _scan(store, job, files, spool, spill, progress)
         spool.finish()
         paths = file_table(files, spool.path)
-        identity = decide_identity(store, job, before, scanned.owns, scanned.contents, scanned.records, paths)
+        identity = decide_identity(
+            store, job, before, scanned.owns, scanned.contents, scanned.records, paths, scanned.sharp
+        )
         pinned = Pinned(
             ledger_id=store.ledger_id,
             identity=identity,
@@ -198,6 +204,7 @@ def _scan(
 ) -> _Scanned:
     numbers = {Path(file.path): file.number for file in files}
     errors: dict[int, FailedRow] = {}
+    sharp: list[tuple[int, bytes]] = []
     rows: list[tuple[int, ...]] = []
     contents: list[bytes] = []
     owns: list[bytes] = []
@@ -210,7 +217,9 @@ def _scan(
             for column in (rows, owns, contents):
                 column.clear()
 
-        for row, content, own, error in _rows(store, job, files, numbers, spool, progress):
+        for row, content, own, error, of_sample in _rows(store, job, files, numbers, spool, progress):
+            if of_sample is not None:
+                sharp.append((count, of_sample))
             if error is not None:
                 errors[count] = error
             rows.append(row)
@@ -227,7 +236,7 @@ def _scan(
             "Split it into several jobs"
         )
     records: Records = np.memmap(spill, dtype=RECORD, mode="r") if count else np.zeros(0, dtype=RECORD)
-    return _Scanned(records, errors)
+    return _Scanned(records, errors, sharp)
 
 
 def _rows(
@@ -237,8 +246,11 @@ def _rows(
     numbers: Mapping[Path, int],
     spool: SpoolFile,
     progress: Progress,
-) -> Iterator[tuple[tuple[int, ...], bytes, bytes, FailedRow | None]]:
-    """Every prompt: (offset, length, row, file, source, sample), content key, own key, and what is wrong."""
+) -> Iterator[tuple[tuple[int, ...], bytes, bytes, FailedRow | None, bytes | None]]:
+    """Every prompt: (offset, length, row, file, source, sample), content key, own key, and what is wrong.
+
+    Last the key that the own id has if it is taken for that of a sample (`headrace.drive.store.own_ids`).
+    """
     sizes = {file.number: file.size for file in files}
     total = max(1, sum(sizes[numbers[path]] for source in job.sources for path in source.paths))
     passed, count = 0, 0
@@ -269,11 +281,14 @@ def _rows(
                 except InputError as refused:
                     error = str(refused)
                     break
-                own = own_key(prompt.own_id, sample) if prompt.own_id is not None else _NO_OWN_KEY
-                yield (*place, sample), content_key(request, sample), own, None
+                own, of_sample = _NO_OWN_KEY, None
+                if prompt.own_id is not None:
+                    own = own_key(prompt.own_id, sample)
+                    of_sample = sample_key(prompt.own_id) if not sample and "#" in prompt.own_id else None
+                yield (*place, sample), content_key(request, sample), own, None, of_sample
             if error is not None:
                 key = _unreadable_key(source, scanned.row)
-                yield (*place, 0), key, key, _unreadable(key, source, scanned.row, error)
+                yield (*place, 0), key, key, _unreadable(key, source, scanned.row, error), None
         passed += sum(sizes[numbers[path]] for path in source.paths)
     progress(count, 1.0)
 
