@@ -240,6 +240,29 @@ def test_csv_with_a_quote_that_is_never_closed(tmp_path: Path, monkeypatch: pyte
     assert "not closed" in (rows[1].error or "")
 
 
+def test_csv_lines_that_an_open_quote_swallows_are_told(tmp_path: Path) -> None:
+    rows = scanned(tmp_path, "rows.csv", b'prompt,x\ngood,1\n"bad,2\nlost,3\n')
+    assert outcomes(rows) == ["good", "!"]
+    assert "at line 3 " in (rows[1].error or "")
+    assert "the lines after it are not read" in (rows[1].error or "")
+
+
+def test_csv_that_is_misquoted_in_one_place_is_read_on(tmp_path: Path) -> None:
+    data = b'prompt,x\n"say "hi" to me",1\ngood,2\n"open,3\nlost,4\n"end" or so,5\nlast,6\n'
+    rows = scanned(tmp_path, "rows.csv", data)
+    assert outcomes(rows) == ["!", "good", "!", "last"]
+    assert "line 2 cannot be parted into fields" in (rows[0].error or "")
+    assert "lines 4 to 6, taken as one row," in (rows[2].error or "")
+
+
+@pytest.mark.parametrize("more", [b"]", b' {"prompt": "b"}', b"\n\n[1]", b"\x00"])
+def test_what_follows_a_json_array_is_told(tmp_path: Path, more: bytes) -> None:
+    rows = scanned(tmp_path, "rows.json", b'[{"prompt": "a"}] ' + more)
+    assert outcomes(rows) == ["a", "!"]
+    assert "goes on after its closing bracket" in (rows[1].error or "")
+    assert outcomes(scanned(tmp_path, "good.json", b'\xef\xbb\xbf [{"prompt": "a"}]\n \n')) == ["a"]
+
+
 def test_csv_field_longer_than_the_csv_modules_own_limit(tmp_path: Path) -> None:
     rows = scanned(tmp_path, "rows.csv", b"prompt\n" + b"x" * 300_000 + b"\n")
     assert [len(row.prompt.text or "") for row in rows if row.prompt] == [300_000]

@@ -111,6 +111,34 @@ def test_parquet_types_that_json_lacks_are_said_in_json(tmp_path: Path) -> None:
     }
 
 
+_FAR = 2**62
+
+
+@pytest.mark.parametrize(
+    ("column", "said"),
+    [
+        (pa.array([1_700_000_000_000_000_001], pa.timestamp("ns")), "2023-11-14 22:13:20.000000001"),
+        (pa.array([_FAR], pa.timestamp("ms")), _FAR),
+        (pa.array([_FAR], pa.timestamp("us", "UTC")), "17036-07-06 14:00:27.387904Z"),
+        (pa.array([5], pa.timestamp("us", "Nowhere/Land")), 5),
+        (pa.array([2**31 - 1], pa.date32()), 2**31 - 1),
+        (pa.array([1], pa.time64("ns")), "00:00:00.000000001"),
+        (pa.array([_FAR], pa.duration("s")), str(_FAR)),
+        (pa.array([[_FAR]], pa.list_(pa.timestamp("ms"))), [_FAR]),
+        (pa.array([{"a": _FAR, "b": 1}], pa.struct([("a", pa.timestamp("ms")), ("b", pa.int8())])),
+         {"a": _FAR, "b": 1}),
+    ],
+)  # fmt: skip
+def test_parquet_times_that_python_cannot_hold_are_said_all_the_same(
+    tmp_path: Path, column: pa.Array, said: object
+) -> None:
+    path = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"prompt": ["hi"], "when": column}), path)
+    (row,) = scanned(Source("s", (path,)))
+    assert row.prompt is not None
+    assert row.prompt.extra == {"when": said}
+
+
 def test_null_fields_that_parquet_adds_to_turns_are_left_out(tmp_path: Path) -> None:
     path = tmp_path / "rows.parquet"
     messages = [

@@ -12,6 +12,9 @@ from headrace.drive.sources.file_rows import ROW_BYTES_LIMIT, DamagedFile, FileR
 from headrace.drive.sources.lines import split_lines
 from headrace.errors import InputError
 
+# what Python's csv module says of a quoted field that goes on to the end of the file, or over the limit
+_TO_THE_END = ("unexpected end of data", "field larger than field limit")
+
 
 def separated_rows(delimiter: str) -> Callable[[Path, Iterator[bytes]], Iterator[FileRow]]:
     """The reader of files whose fields are parted by `delimiter`; `place` is the line where a row ends."""
@@ -19,17 +22,22 @@ def separated_rows(delimiter: str) -> Callable[[Path, Iterator[bytes]], Iterator
     def rows(path: Path, blocks: Iterator[bytes]) -> Iterator[FileRow]:
         # The csv module's limit is one for the process; 128 KB, its default, is less than a long prompt.
         csv.field_size_limit(ROW_BYTES_LIMIT)
-        reader = csv.reader(_text_lines(blocks), delimiter=delimiter)
+        reader = csv.reader(_text_lines(path, blocks), delimiter=delimiter, strict=True)
         header = _header(path, reader)
         if header is None:
             return
         while True:
+            begin = reader.line_num + 1
             try:
                 fields = next(reader, None)
             except csv.Error as error:
+                if not str(error).startswith(_TO_THE_END):
+                    # the reader goes on with the next line
+                    yield FileRow(b"", _misquoted(begin, reader.line_num, error), reader.line_num, 0, 0)
+                    continue
                 raise DamagedFile(
-                    f"{path.name} stops making sense near line {reader.line_num:,} ({error}), often as a "
-                    'quote (") is not closed; the rest is not read. Mend the line'
+                    f'{path.name} stops making sense at line {begin:,} ({error}): a quote (") that begins in '
+                    "that row is not closed, and the lines after it are not read. Mend the line"
                 ) from error
             if fields is None:
                 return
@@ -39,10 +47,15 @@ def separated_rows(delimiter: str) -> Callable[[Path, Iterator[bytes]], Iterator
     return rows
 
 
-def _text_lines(blocks: Iterator[bytes]) -> Iterator[str]:
-    for _, line, length in split_lines(blocks):
+def _misquoted(begin: int, end: int, error: csv.Error) -> str:
+    where = f"line {begin:,}" if begin == end else f"lines {begin:,} to {end:,}, taken as one row,"
+    return f'{where} cannot be parted into fields ({error}). Double the quotes within a quoted field ("")'
+
+
+def _text_lines(path: Path, blocks: Iterator[bytes]) -> Iterator[str]:
+    for number, (_, line, length) in enumerate(split_lines(blocks), 1):
         if line is None:
-            raise csv.Error(too_long(length))
+            raise DamagedFile(f"{path.name}, line {number:,}: {too_long(length)}. The rest is not read")
         yield line.decode(errors="surrogateescape") + "\n"  # what is not UTF-8 is told row by row
 
 

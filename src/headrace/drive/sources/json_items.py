@@ -7,7 +7,7 @@ nor its nesting is ever held whole, and a row that does not parse spoils only it
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 from headrace.drive.sources.file_rows import ROW_BYTES_LIMIT, DamagedFile, FileRow, too_long
@@ -29,7 +29,8 @@ def json_document_rows(path: Path, blocks: Iterator[bytes]) -> Iterator[FileRow]
     buffer = _Buffer(path, blocks)
     start = buffer.first_byte()
     if start == b"[":
-        yield from _array_rows(buffer, 1)
+        if (yield from _array_rows(buffer, 1)):
+            _refuse_more(buffer)
     elif start == b"{":
         inside = _wrapped_array(buffer)
         if inside is None:
@@ -69,15 +70,16 @@ class _Buffer:
 
     def first_byte(self) -> bytes:
         """The first byte that is neither a byte order mark nor white space; b"" when there is none."""
-        self.grow()
+        if not self.data:
+            self.grow()
         self.data = self.data.removeprefix(UTF8_BOM).lstrip(_SPACE)
         while not self.data and self.grow():
             self.data = self.data.lstrip(_SPACE)
         return self.data[:1]
 
 
-def _array_rows(buffer: _Buffer, place: int) -> Iterator[FileRow]:
-    """The items of the array whose opening bracket the buffer starts with."""
+def _array_rows(buffer: _Buffer, place: int) -> Generator[FileRow, None, bool]:
+    """The items of the array whose opening bracket the buffer starts with; then whether all were read."""
     start = position = 1  # start: of the item being collected
     depth = 0  # within the item
     while True:
@@ -86,7 +88,7 @@ def _array_rows(buffer: _Buffer, place: int) -> Iterator[FileRow]:
         if token is None or word == b'"':
             if len(buffer.data) - start > ROW_BYTES_LIMIT:
                 yield _over_limit(place)
-                return
+                return False
             position = (token.start() if token else len(buffer.data)) - start
             buffer.drop(start)
             start = 0
@@ -106,10 +108,22 @@ def _array_rows(buffer: _Buffer, place: int) -> Iterator[FileRow]:
                 yield _row(item, place)
                 place += 1
             if word == b"]":
-                return
+                buffer.drop(position)
+                return True
             start = position
         elif word in (b"}", b"]"):
             depth = max(depth - 1, 0)
+
+
+def _refuse_more(buffer: _Buffer) -> None:
+    """Raises DamagedFile when something follows the closing bracket of the whole document."""
+    more = buffer.first_byte()
+    if more:
+        begins = buffer.data[:40].decode(errors="replace")
+        raise DamagedFile(
+            f"{buffer.path.name} goes on after its closing bracket, with {begins!r}: that is not read. "
+            "Put all rows into one array, or write JSON lines (.jsonl)"
+        )
 
 
 def _object_rows(buffer: _Buffer) -> Iterator[FileRow]:
