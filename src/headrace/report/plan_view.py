@@ -131,8 +131,8 @@ def _ladder(plan: MemoryPlan) -> RenderableType:
     if not plan.ladder:
         return Text("No ladder: the server would not start.", style="dim")
     table = _table(9, 22, None)
-    for rung in _merged(plan.ladder):
-        here = plan.cap is not None and rung.running.value == plan.cap.value
+    for number, rung in enumerate(_merged(plan.ladder)):
+        here = number == 0  # the lowest cap binds
         table.add_row(
             Text(f"{'▶' if here else ' '} {rung.running.value:,.0f}", style="bold" if here else ""),
             str(rung.constraint),

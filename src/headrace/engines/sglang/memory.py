@@ -66,7 +66,11 @@ def size(inputs: PlanInputs, settings: EngineSettings, free_bytes: float, weight
         sizes.failures.append(
             f"the weights leave nothing for KV at --mem-fraction-static {fraction:g}: the server "
             "refuses to start. "
-            f"Raise it above {least:.3f}, or use more GPUs."
+            + (
+                f"Raise it above {least:.3f}, or use more GPUs."
+                if least < 1
+                else f"No fraction would do: they take {weight_bytes / GIB:.1f} GiB of {before:.1f}. Use more GPUs."
+            )
         )
     available = int(rest * GIB)
     sizes.kv_tokens = _tokens(inputs, settings, available, stages, sizes)
