@@ -61,16 +61,15 @@ def size(inputs: PlanInputs, settings: EngineSettings, free_bytes: float, weight
     stages = _stages(inputs, int(settings["pp_size"] or 1))
     if inputs.model.is_hybrid:
         rest = _state_pool(inputs, settings, rules, rest, stages, sizes)
+    if weight_bytes >= free_bytes and not sizes.failures:
+        sizes.failures.append(
+            f"the weights take {weight_bytes / GIB:,.1f} GiB per GPU and {before:,.1f} GiB are free: the server "
+            "refuses to start. Use more GPUs (--tp), or fewer bits."
+        )
     if rest <= 0 and rules.caps_flag_by_tokens and not sizes.failures:
-        least = 1 - after / before
         sizes.failures.append(
             f"the weights leave nothing for KV at --mem-fraction-static {fraction:g}: the server "
-            "refuses to start. "
-            + (
-                f"Raise it above {least:.3f}, or use more GPUs."
-                if least < 1
-                else f"No fraction would do: they take {weight_bytes / GIB:.1f} GiB of {before:.1f}. Use more GPUs."
-            )
+            f"refuses to start. Raise it above {1 - after / before:.3f}, or use more GPUs."
         )
     available = int(rest * GIB)
     sizes.kv_tokens = _tokens(inputs, settings, available, stages, sizes)
