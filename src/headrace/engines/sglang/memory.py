@@ -63,7 +63,7 @@ def size(inputs: PlanInputs, settings: EngineSettings, free_bytes: float, weight
         rest = _state_pool(inputs, settings, rules, rest, stages, sizes)
     if weight_bytes >= free_bytes and not sizes.failures:
         sizes.failures.append(
-            f"the weights take {weight_bytes / GIB:,.1f} GiB per GPU and {before:,.1f} GiB are free: the server "
+            f"the weights take {weight_bytes / GIB:,.1f} GiB per GPU of {before:,.1f} free: the server "
             "refuses to start. Use more GPUs (--tp), or fewer bits."
         )
     if rest <= 0 and rules.caps_flag_by_tokens and not sizes.failures:
