@@ -37,6 +37,26 @@ def test_a_folder_is_its_known_files_by_name(folder: Path) -> None:
     assert names(expand([folder]), folder) == ["a.csv.gz", "b.jsonl", "deep/c.parquet", "w[1].txt"]
 
 
+def test_job_folders_below_are_not_prompts(folder: Path) -> None:
+    for name in (
+        "old/completions/part-000000.parquet",
+        "old/prompts/spool.jsonl",
+        "old/lock",
+        "old/job.json",
+    ):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("x")
+    (folder / "deep" / "completions").mkdir()  # a folder that is only called so
+    (folder / "deep" / "completions" / "e.jsonl").write_text("x")
+    assert "old" not in {name.split("/")[0] for name in names(expand([folder]), folder)}
+    assert "deep/completions/e.jsonl" in names(expand([folder]), folder)
+    assert names(expand([f"{folder}/**/*.jsonl"]), folder) == ["b.jsonl", "deep/completions/e.jsonl"]
+    assert names(expand([folder / "old" / "completions"]), folder) == ["old/completions/part-000000.parquet"]
+    assert names(expand([f"{folder}/old/completions/*"]), folder) == ["old/completions/part-000000.parquet"]
+    with pytest.raises(UsageError, match=r"old is the output of a headrace job.*old/completions"):
+        expand([folder / "old"])
+
+
 def test_globs(folder: Path) -> None:
     assert names(expand([f"{folder}/*.jsonl"]), folder) == ["b.jsonl"]
     assert names(expand([f"{folder}/**/*.p*"]), folder) == ["deep/c.parquet"]

@@ -38,8 +38,9 @@ def fingerprint(path: Path) -> FileFingerprint:
 def expand(paths: str | Path | Sequence[str | Path]) -> tuple[Path, ...]:
     """The files that `paths` name, absolute, each once, in the order named.
 
-    A folder stands for every file of a known format below it, by name; hidden ones are left out. A glob
-    (`*`, `?`, `[…]`, `**`) stands for the files it matches, by name; a file that is really called so wins.
+    A folder stands for every file of a known format below it, by name; hidden ones are left out, and so are
+    job folders of headrace, whose files are answers. A glob (`*`, `?`, `[…]`, `**`) stands for the files it
+    matches, by name, with the same left out below its fixed part; a file that is really called so wins.
 
     Raises:
         UsageError: with every problem: a missing file, an empty glob or folder, an unknown suffix.
@@ -52,14 +53,18 @@ def expand(paths: str | Path | Sequence[str | Path]) -> tuple[Path, ...]:
         path = Path(os.path.abspath(os.path.expanduser(given)))
         if path.is_dir():
             found = _files_below(path)
+            if is_job_folder(path):
+                problems.append(
+                    f"folder {given} is the output of a headrace job, which holds answers and no prompts. "
+                    f"Name the prompts' own folder, or the files: {given}/completions"
+                )
+                continue
             if not found:
                 problems.append(f"folder {given} holds no prompts. Known are {known_suffixes()}")
         elif path.exists():
             found = [path]
         elif glob.has_magic(str(given)):
-            found = [
-                Path(name) for name in sorted(glob.glob(str(path), recursive=True)) if os.path.isfile(name)
-            ]
+            found = _files_matching(path)
             if not found:
                 problems.append(f"no file matches {given}.{_near_name(path)} Check the pattern")
         else:
@@ -75,9 +80,32 @@ def expand(paths: str | Path | Sequence[str | Path]) -> tuple[Path, ...]:
 def _files_below(folder: Path) -> list[Path]:
     found: list[Path] = []
     for root, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(".")]
+        folders[:] = [
+            name for name in folders if not name.startswith(".") and not is_job_folder(Path(root, name))
+        ]
         found += [Path(root, name) for name in names if not name.startswith(".")]
     return sorted(file for file in found if format_of(file) is not None and file.is_file())
+
+
+def _files_matching(pattern: Path) -> list[Path]:
+    fixed = pattern
+    while glob.has_magic(str(fixed)):
+        fixed = fixed.parent
+    jobs: dict[Path, bool] = {fixed: False}  # by folder: whether it lies in a job folder below the fixed part
+
+    def in_job(folder: Path) -> bool:
+        if folder not in jobs:
+            jobs[folder] = in_job(folder.parent) or is_job_folder(folder)
+        return jobs[folder]
+
+    names = sorted(glob.glob(str(pattern), recursive=True))
+    return [path for path in map(Path, names) if path.is_file() and not in_job(path.parent)]
+
+
+def is_job_folder(folder: Path) -> bool:
+    """True for the output folder of a job: one that has its completions and its lock or ledger."""
+    marks = ("lock", "ledger.db", "ledger-at")
+    return (folder / "completions").is_dir() and any((folder / mark).is_file() for mark in marks)
 
 
 def _unusable(file: Path) -> str | None:
