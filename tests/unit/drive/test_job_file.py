@@ -338,3 +338,9 @@ def test_out_may_not_be_a_file_and_a_ledger_needs_its_folder(write: Write, tmp_p
     (tmp_path / "taken").write_text("")
     found = problems_of(write(GOOD.replace("out: out", "out: taken") + "ledger: gone/l.db\nexclude: gone\n"))
     assert [problem.split(": ")[0] for problem in found] == ["1:6", "4:9", "5:10"]
+
+
+def test_prompts_in_the_output_folder_are_refused(write: Write, tmp_path: Path) -> None:
+    path = write(GOOD.replace("out: out", "out: data"))
+    (problem,) = problems_of(path)
+    assert f"one.jsonl lies in the output folder of this job, {tmp_path / 'data'}" in problem

@@ -68,6 +68,15 @@ class Resolver:
             key: Key = ("sources", at) if ("sources", at) in self._placed.places else ("prompts", at)
             if any(bad[:2] == key or bad[:1] in (("columns",), ("id_column",), ("api",)) for bad in wrong):
                 continue
+            out = os.path.realpath(job.out)
+            inside = [path for path in source.paths if Path(os.path.realpath(path)).is_relative_to(out)]
+            if inside and ("out",) not in wrong:
+                self._problem(
+                    key,
+                    f"{inside[0]} lies in the output folder of this job, {job.out}, whose files headrace "
+                    "writes itself. Give an --out beside the prompts.",
+                )
+                continue
             try:
                 found = check_fit(source, shape_of(source), job)
             except UsageError as error:
