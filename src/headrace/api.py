@@ -5,7 +5,7 @@ Nothing here prints. Expected failures are the errors of `headrace.errors`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -160,11 +160,29 @@ def fleet_change(action: str, servers: Sequence[str], job: str | Path) -> list[t
     Raises:
         UsageError: an address is wrong; nothing was asked of the job.
         UnreachableError: no job runs there.
-        InputError: the job refused; its own words.
+        InputError: the job refused some; its own words. The others were changed.
+    """
+    from headrace.errors import InputError
+
+    replies = list(fleet_replies(action, servers, job))
+    refusals = [str(answer["error"]) for _, answer in replies if "error" in answer]
+    if refusals:
+        raise InputError("; ".join(refusals))
+    return replies
+
+
+def fleet_replies(
+    action: str, servers: Sequence[str], job: str | Path
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """As `fleet_change`, each answer as it comes; a refusal is {"error": the job's words}.
+
+    Raises:
+        UsageError: an address is wrong; nothing was asked of the job.
+        UnreachableError: no job runs there.
     """
     from headrace.drive.control import send_command
     from headrace.drive.job.servers import expand_server
-    from headrace.errors import UsageError
+    from headrace.errors import InputError, UsageError
 
     urls: list[str] = []
     problems: list[str] = []
@@ -175,4 +193,8 @@ def fleet_change(action: str, servers: Sequence[str], job: str | Path) -> list[t
             problems.append(f"{error}.")
     if problems:
         raise UsageError(problems)
-    return [(url, send_command(Path(job), {"command": action, "url": url})) for url in dict.fromkeys(urls)]
+    for url in dict.fromkeys(urls):
+        try:
+            yield url, send_command(Path(job), {"command": action, "url": url})
+        except InputError as refusal:
+            yield url, {"error": str(refusal)}

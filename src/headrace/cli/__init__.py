@@ -6,6 +6,9 @@ computes. Modules of this room import nothing heavy at their top: `headrace --he
 
 from __future__ import annotations
 
-from headrace.cli.main import main
+from headrace.cli.interrupts import interrupts_end_at_once
+
+with interrupts_end_at_once():
+    from headrace.cli.main import main
 
 __all__ = ["main"]

@@ -8,10 +8,11 @@ import json
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.errors import HeadraceError
-from headrace.report.figures import several
+from headrace.report.figures import printable, several
 
 if TYPE_CHECKING:
     from headrace.drive.fleet_view import FirstLook
@@ -46,9 +47,9 @@ def show_dry_run(resolved: ResolvedJob) -> int:
     for line in itertools.chain(
         _job_lines(resolved), _source_lines(resolved.job, problems), _server_lines(resolved.job, problems)
     ):
-        sys.stdout.write(line + "\n")
+        sys.stdout.write(printable(line) + "\n")
     for problem in problems:
-        sys.stdout.write(f"Problem: {problem}\n")
+        sys.stdout.write(f"Problem: {printable(problem)}\n")
     sys.stdout.write(
         several(len(problems), "problem") + "; nothing was sent.\n"
         if problems
@@ -61,13 +62,18 @@ def _job_lines(resolved: ResolvedJob) -> Iterator[str]:
     job = resolved.job
     for note in resolved.overrides:
         yield f"Override: {note}"
-    new = "goes on with what is there" if (job.out / "job.json").exists() else "new"
+    new = "goes on with what is there" if holds_job(job.out) else "new"
     yield f"Output: {job.out} ({new}), {job.output_format.value} shards"
     per_server = "auto" if job.in_flight is None else str(job.in_flight)
     yield f"In flight: {per_server} per server, {several(len(job.servers), 'server')}"
     for path in job.exclude:
         yield f"Exclude: prompts answered in {path}"
     yield ""
+
+
+def holds_job(out: Path) -> bool:
+    """Whether a run has begun in the folder: its description is there, or a ledger."""
+    return any((out / name).exists() for name in ("job.json", "ledger.db", "ledger-at"))
 
 
 def _source_lines(job: Job, problems: list[str]) -> Iterator[str]:

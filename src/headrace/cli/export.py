@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from headrace.errors import StorageError
 from headrace.words import Flag
 
 
@@ -40,7 +43,9 @@ def export(
     file: Annotated[
         Path | None,
         typer.Option(
-            "--file", metavar="PATH", help="By default OUT/export.jsonl, .parquet or .conversations.jsonl."
+            "--file",
+            metavar="PATH",
+            help="Or - for standard output. Default OUT/export.FORM; see docs/output.md.",
         ),
     ] = None,
     reasoning: Annotated[
@@ -61,7 +66,28 @@ def export(
     """
     from headrace import api
 
+    if file == Path("-"):
+        _to_stdout(out, to.value, reasoning.value, without or ())
+        return
     path, rows = api.export(
         out, to=to.value, file=file, reasoning=reasoning.value, without=without or (), force=force
     )
     typer.echo(f"Wrote {path}: {rows:,} rows.")
+
+
+def _to_stdout(out: Path, to: str, reasoning: str, without: Sequence[str]) -> None:
+    """Writes the rows past the guarded stream: what is data must not be lost silently."""
+    from headrace.cli.streams import is_stdout_gone
+    from headrace.drive.store.export import export_to_stream
+
+    if is_stdout_gone():
+        raise StorageError("standard output is closed. Name a file with --file.")
+    sys.stdout.flush()
+    try:
+        with open(sys.stdout.fileno(), "wb", closefd=False) as stream:
+            rows = export_to_stream(out, to, stream, reasoning=reasoning, without=without)
+    except BrokenPipeError:
+        return  # the reader has enough
+    except OSError as error:
+        raise StorageError(f"standard output cannot be written: {error.strerror}. Make room.") from None
+    typer.echo(f"Wrote {rows:,} rows.", err=True)

@@ -42,12 +42,23 @@ def remove(servers: _Servers, job: _JobFolder, as_json: _Json = False) -> None:
 
 
 def _change(action: str, servers: list[str], job: Path, as_json: bool) -> None:
+    """Prints every answer as it comes; what the job refuses does not keep the other servers from it."""
     import json
 
     from headrace import api
+    from headrace.errors import InputError
+    from headrace.report.figures import printable
 
-    for url, answer in api.fleet_change(action, servers, job):
-        typer.echo(json.dumps({"server": url, **answer}) if as_json else _said(action, url, answer))
+    refusals: list[str] = []
+    for url, answer in api.fleet_replies(action, servers, job):
+        if "error" in answer:
+            refusals.append(str(answer["error"]))
+        if as_json:
+            typer.echo(json.dumps({"server": url, **answer}))
+        elif "error" not in answer:
+            typer.echo(printable(_said(action, url, answer)))
+    if refusals:
+        raise InputError("; ".join(refusals))
 
 
 def _said(action: str, url: str, answer: dict[str, object]) -> str:

@@ -6,7 +6,9 @@ import os
 import sys
 from collections.abc import Sequence
 
-from headrace.errors import HeadraceError, UsageError
+from headrace.cli.interrupts import interrupts_end_at_once
+from headrace.cli.streams import guard_streams, last_flush
+from headrace.errors import HeadraceError, Interrupted, StorageError, UsageError
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -16,7 +18,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         SystemExit: always; its code is documented in `headrace.errors`.
         HeadraceError: with HEADRACE_DEBUG=1, so that the traceback is seen.
     """
-    from headrace.cli.app import app
+    with interrupts_end_at_once():
+        guard_streams()
+        from headrace.cli.app import app
 
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
@@ -27,16 +31,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for line in problem_lines(error):
             sys.stderr.write(line + "\n")
         sys.exit(error.exit_code)
-    except BrokenPipeError:
-        # The reader has gone (`headrace status | head`). Give Python something to flush into at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
+    except SystemExit as ended:
+        said = last_flush() if not ended.code and words[:1] != ["run"] else None
+        if said is None:
+            raise
+        sys.stderr.write(f"headrace: {said}\n")
+        sys.exit(StorageError.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(Interrupted.exit_code)
 
 
 def problem_lines(error: HeadraceError) -> list[str]:
-    """One line per problem, and how many there are when it is more than one."""
+    """One line per problem, and how many there are when it is more than one.
+
+    Servers' words may stand in them: nothing in a line steers the terminal.
+    """
+    from headrace.report.figures import printable
+
     problems = error.problems if isinstance(error, UsageError) else (str(error) or type(error).__name__,)
-    lines = ["headrace: " + problem.replace("\n", " ") for problem in problems]
+    lines = ["headrace: " + printable(problem) for problem in problems]
     if len(lines) > 1:
         lines.append(f"headrace: {len(lines)} problems; nothing was started.")
     return lines

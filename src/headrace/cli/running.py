@@ -5,10 +5,12 @@ from __future__ import annotations
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headrace.cli.interrupts import interrupts_end_at_once
+from headrace.cli.streams import never_waiting, trouble_of_stdout
 from headrace.errors import JobStopped
 
 if TYPE_CHECKING:
@@ -26,8 +28,9 @@ def run_from_flags(values: Mapping[str, Any], arguments: Sequence[str]) -> int:
         values: the options by name.
         arguments: the words of the command line after `headrace`, for a detached run.
     """
-    from headrace.drive.job.file import load_job
-    from headrace.drive.job.options import flag, given_options
+    with interrupts_end_at_once():
+        from headrace.drive.job.file import load_job
+        from headrace.drive.job.options import flag, given_options
 
     resolved = load_job(values.get("job_file"), given_options(values, flag))
     if values["dry_run"]:
@@ -64,20 +67,27 @@ def run_and_show(
     """Runs a checked job in front of the user; the exit code.
 
     Raises:
-        HeadraceError: the job could not begin, or JobStopped after its summary was printed.
+        HeadraceError: the job could not begin; or, after its summary was printed, JobStopped: it ended early,
+            or not one row of it was answered.
     """
-    from headrace import api
-    from headrace.cli.show import choose, view_of
+    with interrupts_end_at_once():
+        import headrace.drive.driver
+        import headrace.engines.any_load  # noqa: F401 (what the job imports when it begins)
+        from headrace import api
+        from headrace.cli.show import choose, view_of
 
     columns = shutil.get_terminal_size().columns
     form = choose(progress, terminal=sys.stdout.isatty(), columns=columns)
     last: JobStatus | None = None
-    with view_of(form) as view:
+    tell_of_lost_view = _once_lost(job.out)
+    with never_waiting(), view_of(form) as view:
 
         def tell(status: JobStatus) -> None:
             nonlocal last
             last = status
             view.show(status)
+            if form != "none":
+                tell_of_lost_view()
 
         stopped: JobStopped | None = None
         try:
@@ -94,7 +104,32 @@ def run_and_show(
         _print_summary(last, again, columns if sys.stdout.isatty() else 100)
     if stopped is not None:
         raise stopped
-    return 0 if last is not None and last.phase == "finished" else JobStopped.exit_code
+    if last is None or last.phase != "finished":
+        return JobStopped.exit_code
+    if last.failed and not last.done:
+        raise JobStopped(
+            f"Not one row was answered: all {last.failed:,} failed. Read why in "
+            f"{last.out}/failed/failed.jsonl, mend the cause, then run again with --retry-failed."
+        )
+    return 0
+
+
+def _once_lost(out: Path) -> Callable[[], None]:
+    """Says on standard error, once, that standard output takes nothing: the job goes on all the same."""
+    told = False
+
+    def tell() -> None:
+        nonlocal told
+        trouble = trouble_of_stdout()
+        if trouble is not None and not told:
+            told = True
+            sys.stderr.write(
+                f"headrace: standard output takes nothing more ({trouble.strerror}); the job goes on. "
+                f"See it with `headrace status {out}`.\n"
+            )
+            sys.stderr.flush()
+
+    return tell
 
 
 def _print_summary(status: JobStatus, again: str, columns: int) -> None:

@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
+from headrace.cli.streams import is_stdout_gone
 from headrace.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
@@ -57,15 +58,24 @@ class TableView:
 
 
 class LineView:
-    """Lines on standard output, not more often than `gap` says (seconds, from the job's age)."""
+    """Lines on standard output, not more often than `gap` says (seconds, from the job's age).
+
+    What the job has noted of how it began comes once, in lines of its own, if there is a `note_line`.
+    """
 
     every_seconds = 1.0
 
     def __init__(
-        self, line: Callable[[JobStatus], str], gap: Callable[[float], float], clock: Clock | None = None
+        self,
+        line: Callable[[JobStatus], str],
+        gap: Callable[[float], float],
+        clock: Clock | None = None,
+        note_line: Callable[[JobStatus, str], str] | None = None,
     ) -> None:
         self._line = line
         self._gap = gap
+        self._note_line = note_line
+        self._noted: set[str] = set()
         self._clock = clock or SystemClock()
         self._last: float | None = None
         self._said: tuple[str, str] = ("", "")
@@ -84,7 +94,12 @@ class LineView:
         if due or said != self._said:
             self._last, self._said = now, said
             sys.stdout.write(self._line(status) + "\n")
-            sys.stdout.flush()
+        if self._note_line is not None:
+            for note in status.notes:
+                if note not in self._noted:
+                    self._noted.add(note)
+                    sys.stdout.write(self._note_line(status, note) + "\n")
+        sys.stdout.flush()
 
 
 class NoView:
@@ -112,12 +127,12 @@ def plain_gap_seconds(elapsed_seconds: float) -> float:
 
 def view_of(progress: str) -> View:
     """The view that shows a running job in this form."""
-    from headrace.report.job_lines import json_line, plain_line
+    from headrace.report.job_lines import json_line, note_line, plain_line
 
     if progress == "table":
         return TableView()
     if progress == "plain":
-        return LineView(plain_line, plain_gap_seconds)
+        return LineView(plain_line, plain_gap_seconds, note_line=note_line)
     if progress == "json":
         return LineView(json_line, lambda elapsed_seconds: JSON_SECONDS)
     return NoView()
@@ -129,9 +144,7 @@ def show_status(out: Path, *, as_json: bool) -> None:
 
     status, live = read_status(out)
     if as_json:
-        from headrace.report.job_lines import json_line
-
-        sys.stdout.write(json_line(status) + "\n")
+        _print_json(status, live)
         return
     from rich.console import Console
 
@@ -143,30 +156,44 @@ def show_status(out: Path, *, as_json: bool) -> None:
         console.print(snapshot_note(status, SystemClock().wall()), style="dim", markup=False, highlight=False)
 
 
+def _print_json(status: JobStatus, live: bool) -> None:
+    from headrace.report.job_lines import found_line
+
+    sys.stdout.write(found_line(status, live, age_seconds(status, SystemClock().wall())) + "\n")
+    sys.stdout.flush()
+
+
+def age_seconds(status: JobStatus, wall_time: float) -> float:
+    """Seconds since the status was made; 0 where clocks disagree."""
+    return max(wall_time - status.wall_time, 0.0)
+
+
 def snapshot_note(status: JobStatus, wall_time: float) -> str:
     """What to know of a status that no running job gave."""
-    from headrace.report.figures import duration
+    from headrace.report.figures import duration, printable
 
-    age = duration(max(wall_time - status.wall_time, 0.0))
+    age, host = duration(age_seconds(status, wall_time)), printable(status.host)
     if status.phase in FINAL_PHASES:
-        return f"The job ended {age} ago on {status.host}."
+        return f"The job ended {age} ago on {host}."
     return (
-        f"A snapshot of {age} ago, by process {status.pid} on {status.host}; nothing answers here. "
+        f"A snapshot of {age} ago, by process {status.pid} on {host}; nothing answers here. "
         "If it does not run there either, the same `headrace run` goes on with it."
     )
 
 
 def watch_status(out: Path, *, as_json: bool, every_seconds: float) -> None:
-    """Shows the job's status again and again until it ends, or Ctrl-C."""
+    """Shows the job's status again and again until it ends, nobody reads it, or Ctrl-C."""
     from headrace.drive.commands import read_status
 
-    terminal: Any = sys.stdout
-    form = "json" if as_json else choose("auto", terminal=terminal.isatty(), columns=_columns())
+    form = "json" if as_json else choose("auto", terminal=sys.stdout.isatty(), columns=_columns())
     with view_of(form) as view:
         while True:
             status, live = read_status(out)
-            view.show(status)
-            if status.phase in FINAL_PHASES or not live:
+            if as_json:
+                _print_json(status, live)
+            else:
+                view.show(status)
+            if status.phase in FINAL_PHASES or not live or is_stdout_gone():
                 break
             time.sleep(every_seconds)
     if not live and not as_json:

@@ -38,9 +38,25 @@ def plain_line(status: JobStatus) -> str:
     return " ".join(parts)
 
 
+def note_line(status: JobStatus, note: str) -> str:
+    """What the job has noted of how it began, as a line between the plain ones."""
+    return f"{_elapsed(status.elapsed_seconds)} note={_quoted(note)}"
+
+
 def json_line(status: JobStatus) -> str:
     """The status document on one line."""
     return msgspec.json.encode(status).decode()
+
+
+def found_line(status: JobStatus, live: bool, age_seconds: float) -> str:
+    """The status document on one line, and before it how it was found.
+
+    Args:
+        live: a running job gave it; else it is the snapshot that one left.
+        age_seconds: how old it is.
+    """
+    found = {"live": live, "age_seconds": round(age_seconds, 3), **msgspec.to_builtins(status)}
+    return msgspec.json.encode(found).decode()
 
 
 def _elapsed(seconds: float) -> str:

@@ -43,6 +43,8 @@ def summary_lines(
         lines += _field("failed tries", listing(status.errors) + " (asked again)", width)
     lines += _failures(status, failures, width)
     lines += _servers(status, width)
+    for at, note in enumerate(status.notes):
+        lines += _field("" if at else "notes", printable(note), width)
     lines.append("")
     lines += _next(status, again, width)
     return lines
@@ -90,7 +92,7 @@ def _servers(status: JobStatus, width: int) -> list[str]:
     lines: list[str] = []
     for endpoint in troubled[:MAX_WORDS]:
         why = f": {printable(endpoint.why)}" if endpoint.why else ""
-        said = f"{endpoint.url} is {endpoint.state}{why} ({count(endpoint.answered)} answered)"
+        said = f"{printable(endpoint.url)} is {endpoint.state}{why} ({count(endpoint.answered)} answered)"
         lines += _field("servers" if not lines else "", said, width)
     if len(troubled) > MAX_WORDS:
         lines += _field("", f"and {len(troubled) - MAX_WORDS} more in trouble", width)

@@ -22,6 +22,7 @@ SHOWN_OF_MANY = 12
 MIN_ENDPOINTS = 3
 MAX_SOURCES = 8
 MAX_WHYS = 4
+MAX_NOTES = 3  # of how the job began
 
 # worst first; the shape stands before the word
 STATES: dict[str, tuple[str, str]] = {
@@ -46,7 +47,8 @@ def live_view(status: JobStatus, width: int = 80, height: int | None = None) -> 
         parts.append(_line("! " + printable(status.message), width, "yellow", lines=3))
     whys, notes = _whys(status.endpoints, width), _notes(status, width)
     if status.endpoints:
-        others = len(parts) + len(whys) + len(notes) + min(len(status.sources), MAX_SOURCES) + 8
+        others = len(parts) + len(whys) + len(notes) + min(len(status.notes), MAX_NOTES)
+        others += min(len(status.sources), MAX_SOURCES) + 8
         room = MAX_ENDPOINTS if height is None else max(height - others, MIN_ENDPOINTS)
         parts += [Text(), _endpoint_table(status.endpoints, width, room), *whys]
     if status.sources:
@@ -191,7 +193,11 @@ def _whys(endpoints: Sequence[EndpointStatus], width: int) -> list[Text]:
     lines = []
     for endpoint in told[:MAX_WHYS]:
         shape, style = STATES.get(endpoint.state, ("?", ""))
-        lines.append(_line(f"{shape} {short_url(endpoint.url, 30)}: {printable(endpoint.why)}", width, style))
+        lines.append(
+            _line(
+                f"{shape} {short_url(printable(endpoint.url), 30)}: {printable(endpoint.why)}", width, style
+            )
+        )
     if len(told) > MAX_WHYS:
         lines.append(_line(f"  and {len(told) - MAX_WHYS} more servers with something to say", width, "dim"))
     return lines
@@ -224,7 +230,7 @@ def _source_table(sources: Sequence[SourceStatus], width: int) -> RenderableType
 
 
 def _notes(status: JobStatus, width: int) -> list[Text]:
-    """Flags and failures, by kind."""
+    """Flags and failures by kind, then what the job noted of how it began."""
     lines = []
     if any(status.flags.values()):
         lines.append(_line(f"flags         {listing(status.flags)}", width))
@@ -236,4 +242,8 @@ def _notes(status: JobStatus, width: int) -> list[Text]:
         lines.append(
             _line(f"hedged        {count(status.hedged)} rows asked of a second server near the end", width)
         )
+    told = status.notes[:MAX_NOTES]
+    lines += [_line(f"note          {printable(note)}", width, "yellow", lines=2) for note in told]
+    if len(status.notes) > MAX_NOTES:
+        lines.append(_line(f"              and {len(status.notes) - MAX_NOTES} more notes", width, "dim"))
     return lines

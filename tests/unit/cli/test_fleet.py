@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from headrace.cli import main
 from headrace.drive import control
+from headrace.errors import InputError
 
 
 @pytest.fixture
@@ -34,6 +36,29 @@ def test_ranges_are_asked_one_by_one(
         (Path("out"), {"command": "add", "url": "http://h:2"}),
     ]
     assert capsys.readouterr().out == "http://h:1 was added\nhttp://h:2 was added\n"
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_refusal_is_told_and_does_not_keep_the_others(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], as_json: bool
+) -> None:
+    def send(out: Path, command: dict[str, Any]) -> dict[str, Any]:
+        if command["url"] == "http://h:2":
+            raise InputError("http://h:2 is no server of this job")
+        return {"done": f"{command['url']} was removed"}
+
+    monkeypatch.setattr(control, "send_command", send)
+    with pytest.raises(SystemExit) as ended:
+        main(["fleet", "remove", "http://h:1-3", "--job", "out", *(["--json"] if as_json else [])])
+    assert ended.value.code == 3
+    out, err = capsys.readouterr()
+    assert err == "headrace: http://h:2 is no server of this job\n"
+    if as_json:
+        answers = [json.loads(line) for line in out.splitlines()]
+        assert [answer["server"] for answer in answers] == ["http://h:1", "http://h:2", "http://h:3"]
+        assert answers[1]["error"] == "http://h:2 is no server of this job"
+    else:
+        assert out == "http://h:1 was removed\nhttp://h:3 was removed\n"
 
 
 def test_nothing_is_asked_when_an_address_is_wrong(

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from headrace import api
-from headrace.cli import detach, dry_run, main, running
+from headrace.cli import detach, dry_run, main, running, show
 from headrace.cli.run import run as run_command
 from headrace.cli.show import LineView, choose, plain_gap_seconds, snapshot_note
 from headrace.clock import VirtualClock
@@ -149,6 +149,36 @@ def test_a_stopped_job_is_summed_up_and_ends_with_7(run: Run, monkeypatch: pytes
     assert err == "headrace: Drained on request.\n"
 
 
+@pytest.mark.parametrize(("done", "expected"), [(0, 7), (1, 0)])
+def test_a_job_of_which_not_one_row_was_answered_ends_with_7(
+    run: Run, monkeypatch: pytest.MonkeyPatch, done: int, expected: int
+) -> None:
+    last = status(phase="finished", done=done, failed=44, failures={"refused": 44}, pending=0)
+    monkeypatch.setattr(api, "run_resolved", lambda job, **options: last)
+    code, out, err = run(*FLAGS, "--progress", "plain")
+    assert code == expected
+    assert "44 of them failed" in out
+    assert ("Not one row was answered: all 44 failed." in err) == (expected == 7)
+
+
+def test_what_a_job_noted_is_told_once_between_the_lines(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    noted = status(phase="finished", notes=["the disk had lost 3 rows"], failed=0, failures={})
+
+    def finish(job: Job, **options: Any) -> JobStatus:
+        for phase in ("running", "draining"):
+            options["on_status"](msgspec.structs.replace(noted, phase=phase))
+        return noted
+
+    monkeypatch.setattr(api, "run_resolved", finish)
+    _, out, _ = run(*FLAGS, "--progress", "plain")
+    lines = out.splitlines()
+    assert lines[1] == '[01:06:40] note="the disk had lost 3 rows"'
+    assert out.count("note=") == 1
+    assert "  notes         the disk had lost 3 rows" in lines
+    _, out, _ = run(*FLAGS, "--progress", "json")
+    assert json.loads(out.splitlines()[0])["notes"] == ["the disk had lost 3 rows"]
+
+
 def test_progress_json_is_nothing_but_documents(run: Run, jobs: list[Any]) -> None:
     _, out, err = run(*FLAGS, "--progress", "json")
     assert err == ""
@@ -204,6 +234,25 @@ def test_own_ids_hold_for_all_sources_or_none(
     assert f"Identity: {verdict}" in out.splitlines()
 
 
+def test_a_dry_run_says_whether_a_job_goes_on_and_shows_no_escapes(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async def look(job: Job, api_key: str | None) -> list[FirstLook]:
+        return [FirstLook(job.servers[0], ("m\x1b[2J",), None)]
+
+    monkeypatch.setattr(dry_run, "_look", look)
+    _, out, _ = run(*FLAGS, "--dry-run")
+    assert f"Output: {tmp_path / 'out'} (new), parquet shards" in out.splitlines()
+    assert "Server http://127.0.0.1:30000: serves m [2J" in out.splitlines()
+    for name in ("job.json", "ledger.db", "ledger-at"):
+        (tmp_path / "out").mkdir()
+        (tmp_path / "out" / name).write_text("")
+        _, out, _ = run(*FLAGS, "--dry-run")
+        assert f"Output: {tmp_path / 'out'} (goes on with what is there), parquet shards" in out.splitlines()
+        (tmp_path / "out" / name).unlink()
+        (tmp_path / "out").rmdir()
+
+
 def test_what_auto_progress_is() -> None:
     assert choose("auto", terminal=True, columns=80) == "table"
     assert choose("auto", terminal=True, columns=40) == "plain"
@@ -239,18 +288,26 @@ def test_a_snapshot_says_how_old_it_is_and_whose() -> None:
     assert running_note.startswith("A snapshot of 30 s ago, by process 4711 on gpu-7; nothing answers here.")
 
 
-def test_status_of_a_snapshot_and_of_no_job(run: Run, tmp_path: Path) -> None:
+def test_status_of_a_snapshot_and_of_no_job(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "out").mkdir()
     code, _, err = run("status", "out")
     assert code == 3
     assert "is no job folder" in err
-    (tmp_path / "out" / "status.json").write_bytes(msgspec.json.encode(status(phase="finished")))
+    (tmp_path / "out" / "status.json").write_bytes(
+        msgspec.json.encode(status(phase="finished", notes=["a network disk"]))
+    )
     code, out, _ = run("status", "out")
     assert code == 0
     assert out.startswith("finished  ")
     assert "The job ended" in out
-    code, out, _ = run("status", "out", "--json")
-    assert json.loads(out)["rows"] == 300_000
+    assert "note          a network disk" in out
+    monkeypatch.setattr(show.SystemClock, "wall", lambda self: 1_800_000_012.5)
+    for words in (("--json",), ("--json", "--watch")):
+        code, out, _ = run("status", "out", *words)
+        found = json.loads(out)
+        assert (found["rows"], found["live"], found["age_seconds"]) == (300_000, False, 12.5)
 
 
 def test_a_detached_run_is_waited_for_until_it_speaks_or_ends() -> None:

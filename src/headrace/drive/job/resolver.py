@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.drive.job import DEFAULT_POLICIES, Job, Source
+from headrace.drive.job.api_key import key_from_environment, key_from_file
 from headrace.drive.job.schema import JobKeys, SourceKeys
 from headrace.drive.job.servers import MAX_SERVERS, expand_server
 from headrace.drive.job.text import Key, PlacedText, shorten
@@ -16,6 +17,9 @@ from headrace.drive.sampling import check_extra_body, check_sampling
 from headrace.drive.sources import expand, shape_of
 from headrace.drive.sources.shapes import MAPPABLE
 from headrace.errors import HeadraceError, UsageError, nearest
+
+MAX_NAME_BYTES = 255  # of Linux and its file systems
+MAX_PATH_BYTES = 4000  # Linux has 4,096; files of the job lie below
 
 
 class Resolver:
@@ -91,13 +95,23 @@ class Resolver:
             self._problems.append(self._placed.at(key, text, name=name))
         self._found.add(key)
 
-    def _path(self, key: Key, text: str) -> Path:
-        """The path, absolute; what is relative starts from where it was written."""
+    def _path(self, key: Key, text: str) -> Path | None:
+        """The path, absolute; what is relative starts from where it was written.
+
+        None where no file can be called so; that is noted.
+        """
         place = self._placed.place(key)
-        return Path(os.path.normpath((place.folder if place else self._folder) / os.path.expanduser(text)))
+        path = Path(os.path.normpath((place.folder if place else self._folder) / os.path.expanduser(text)))
+        fault = _fault_of_name(path)
+        if fault is not None:
+            self._problem(key, f"'{shorten(_shown_name(text))}' is no path: {fault}.")
+            return None
+        return path
 
     def _out(self, text: str) -> Path:
         out = self._path(("out",), text)
+        if out is None:
+            return self._folder
         if out.exists() and not out.is_dir():
             self._problem(("out",), f"out is '{out}', which is a file; name a folder.")
         return out
@@ -176,13 +190,19 @@ class Resolver:
         paths: list[Path] = []
         for at, text in enumerate(entry.prompts):
             place_key = (*key, "prompts", at) if key[0] == "sources" else key
+            named = self._path(place_key, text)
+            if named is None:
+                continue
             try:
-                found = expand([self._path(place_key, text)])
+                found = expand([named])
             except UsageError as error:
                 for problem in error.problems:
                     self._problem(place_key, _sentence(problem))
                 continue
             for path in found:
+                if (fault := _fault_of_name(path)) is not None:
+                    self._problem(place_key, f"{_shown_name(str(path))}: {fault}; rename the file.")
+                    break
                 if path in paths:
                     self._problem(place_key, f"{path} is read twice by this source; name it once.")
                     break
@@ -227,6 +247,8 @@ class Resolver:
         paths = []
         for at, text in enumerate(texts):
             path = self._path(("exclude", at), text)
+            if path is None:
+                continue
             if not path.exists():
                 self._problem(
                     ("exclude", at), f"exclude: '{path}' does not exist; name a job folder or a file."
@@ -242,31 +264,56 @@ class Resolver:
             self._problem(
                 ("api_key_env",), "both 'api_key_env' and 'api_key_file' are given; keep one of them."
             )
-        elif not os.environ.get(name, "").strip():
-            self._problem(
-                ("api_key_env",), f"environment variable {name} is not set or empty; export it first."
-            )
+        else:
+            self._check_key(("api_key_env",), lambda: key_from_environment(name))
         return name
 
     def _api_key_file(self, keys: JobKeys) -> Path | None:
         if keys.api_key_file is None:
             return None
         path = self._path(("api_key_file",), keys.api_key_file)
-        if not path.is_file():
-            self._problem(("api_key_file",), f"api_key_file: '{path}' is no file; write the key into it.")
-        elif not os.access(path, os.R_OK):
-            self._problem(("api_key_file",), f"api_key_file: '{path}' cannot be read; check its permissions.")
+        if path is not None:
+            self._check_key(("api_key_file",), lambda: key_from_file(path))
         return path
+
+    def _check_key(self, key: Key, read: Callable[[], str]) -> None:
+        try:
+            read()
+        except UsageError as error:
+            self._problem(key, str(error))
 
     def _ledger(self, text: str | None) -> Path | None:
         if text is None:
             return None
         path = self._path(("ledger",), text)
+        if path is None:
+            return None
         if path.is_dir():
             self._problem(("ledger",), f"ledger is '{path}', which is a folder; name a file in it.")
         elif not path.parent.is_dir():
             self._problem(("ledger",), f"ledger: the folder '{path.parent}' does not exist; make it first.")
         return path
+
+
+def _fault_of_name(path: Path) -> str | None:
+    """Why no file can be called so; None where one can."""
+    try:
+        raw = str(path).encode()
+    except UnicodeEncodeError:
+        return "it is not UTF-8"
+    if b"\0" in raw:
+        return "it holds a NUL"
+    longest = max(len(part.encode()) for part in path.parts)
+    if longest > MAX_NAME_BYTES:
+        return f"a name in it is {longest:,} bytes long; the limit is {MAX_NAME_BYTES}"
+    if len(raw) > MAX_PATH_BYTES:
+        return f"it is {len(raw):,} bytes long; the limit is {MAX_PATH_BYTES:,}"
+    return None
+
+
+def _shown_name(text: str) -> str:
+    """The name with what cannot be shown as question marks."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def _sentence(text: str) -> str:
