@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import sqlite3
 from collections.abc import Callable
 from dataclasses import replace
@@ -222,6 +223,20 @@ def test_a_ledger_elsewhere_that_this_job_knows_is_set_aside_when_damaged(job: J
     (tmp_path / "job.db").write_bytes(b"no longer a database" * 300)
     assert _asked_again(there) == ["text 2", "text 3"]
     assert (tmp_path / "job.db.damaged-1").exists()
+
+
+def test_a_ledger_holds_one_job(job: Job, tmp_path: Path) -> None:
+    there = replace(job, ledger=tmp_path / "job.db")
+    _half_done(there)
+    with pytest.raises(UsageError, match=r"job.db is that of .*/out; a ledger holds one job"):
+        open_job(replace(there, out=tmp_path / "other"))
+    shutil.copytree(job.out, tmp_path / "copy")
+    with pytest.raises(UsageError, match="a ledger holds one job"):
+        open_job(replace(job, out=tmp_path / "copy"))
+    job.out.rename(tmp_path / "moved")  # a folder that only moved goes on with it
+    store = open_job(replace(job, out=tmp_path / "moved"))
+    assert [asked_text(prompt) for prompt in pending(store)] == ["text 2", "text 3"]
+    store.close()
 
 
 # sources

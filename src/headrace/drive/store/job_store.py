@@ -149,7 +149,7 @@ class Store:
                 self.disk.unlink(path)
 
     def _ledger_path(self, network: str | None) -> Path:
-        told = self._told()
+        told = _told(self.folder)
         asked = self.job.ledger
         if asked is not None:
             asked = Path(os.path.abspath(asked))
@@ -178,20 +178,9 @@ class Store:
             return path
         return self.folder.ledger
 
-    def _told(self) -> LedgerAt | None:
-        try:
-            return msgspec.json.decode(self.folder.ledger_at.read_bytes(), type=LedgerAt)
-        except FileNotFoundError:
-            return None
-        except msgspec.DecodeError as error:
-            raise StorageError(
-                f"{self.folder.ledger_at} does not say where the ledger lies: {error}. Delete it: the ledger "
-                "is then remade from the shards"
-            ) from error
-
     def _refuse_foreign(self, path: Path) -> None:
         """Raises UsageError when --ledger names a file that is not a ledger: it is the user's, and stays."""
-        told = self._told()
+        told = _told(self.folder)
         ours = path == self.folder.ledger or (told is not None and Path(told.path) == path)
         if ours or not path.exists() or is_ledger(path):
             return
@@ -214,7 +203,7 @@ class Store:
 
     def _identify(self, path: Path) -> str:
         """The ledger's own id; a ledger that another host has left behind is set aside."""
-        told = self._told()
+        told = _told(self.folder)
         found = self.ledger.read_meta("ledger_id")
         known = found.decode() if found else None
         if told is not None and known is not None and told.ledger_id != known:
@@ -230,12 +219,31 @@ class Store:
         if known is None:
             known = uuid.uuid4().hex
             self.ledger.write_meta("ledger_id", known.encode())
+        if path != self.folder.ledger:
+            self._refuse_shared(path)
         if path != self.folder.ledger and (
             told is None or told.ledger_id != known or Path(told.path) != path
         ):
             at = LedgerAt(str(path), socket.gethostname(), known)
             self.disk.write_atomic(self.folder.ledger_at, msgspec.json.encode(at) + b"\n")
         return known
+
+    def _refuse_shared(self, path: Path) -> None:
+        """Raises UsageError when the ledger is that of another job folder, which this one may be a copy of."""
+        here = os.path.realpath(self.folder.out)
+        owner = self.ledger.read_meta("out")
+        if owner is not None and os.fsdecode(owner) != here:
+            other = JobFolder(Path(os.fsdecode(owner)))
+            at = _told(other)
+            theirs = at is not None and Path(at.path) == path
+            if theirs and not other.out.samefile(self.folder.out):
+                raise UsageError(
+                    f"the ledger {path} is that of {other.out}; a ledger holds one job. Name another file "
+                    f"with --ledger (and delete {self.folder.ledger_at}, if this folder is a copy): it is made "
+                    "from the rows that are there"
+                )
+        if owner is None or os.fsdecode(owner) != here:
+            self.ledger.write_meta("out", os.fsencode(here))
 
     def pin_model(self, model: str) -> None:
         """Notes which model answers this job. Raises UsageError when another one has answered rows of it."""
@@ -294,6 +302,18 @@ class Store:
         assert not sealed & set(self.folder.segments()), "a sealed segment is still open"
         if self.index is not None:
             self.index.check()
+
+
+def _told(folder: JobFolder) -> LedgerAt | None:
+    try:
+        return msgspec.json.decode(folder.ledger_at.read_bytes(), type=LedgerAt)
+    except FileNotFoundError:
+        return None
+    except msgspec.DecodeError as error:
+        raise StorageError(
+            f"{folder.ledger_at} does not say where the ledger lies: {error}. Delete it: the ledger "
+            "is then remade from the shards"
+        ) from error
 
 
 def _state_folder() -> Path:
