@@ -409,6 +409,10 @@ def test_what_a_kill_left_half_written_is_cleared_and_nothing_else(job: Job, tmp
     mine = ["notes.tmp", "prompts/mine.tmp", "prompts/mine.jsonl"]
     for name in leftovers + mine:
         (job.out / name).write_text("half")
+    (job.out / "prompts" / "spool.jsonl").write_text("of the first scan, killed")
+    for path in job.out.glob("ledger.db*"):
+        path.unlink()
+    leftovers.append("prompts/spool.jsonl")
     open_job(job).close()
     assert not [name for name in leftovers if (job.out / name).exists()]
     assert all((job.out / name).exists() for name in mine)

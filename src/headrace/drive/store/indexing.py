@@ -170,6 +170,7 @@ def _scan_all(
     before = store.pinned
     generation = before.spool + 1 if before is not None else 1
     spool = SpoolFile(store.disk, store.folder.spool(generation))
+    store.disk.unlink(spool.path)  # of a scan that was killed
     with ExitStack() as stack:
         spill = Path(
             stack.enter_context(

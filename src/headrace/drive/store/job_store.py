@@ -229,7 +229,7 @@ class Store:
         return known
 
     def _refuse_shared(self, path: Path) -> None:
-        """Raises UsageError when the ledger is that of another job folder, which this one may be a copy of."""
+        """Raises UsageError when the ledger is that of another folder, which this one may be a copy of."""
         here = os.path.realpath(self.folder.out)
         owner = self.ledger.read_meta("out")
         if owner is not None and os.fsdecode(owner) != here:
@@ -239,8 +239,8 @@ class Store:
             if theirs and not other.out.samefile(self.folder.out):
                 raise UsageError(
                     f"the ledger {path} is that of {other.out}; a ledger holds one job. Name another file "
-                    f"with --ledger (and delete {self.folder.ledger_at}, if this folder is a copy): it is made "
-                    "from the rows that are there"
+                    f"with --ledger (and delete {self.folder.ledger_at}, if this folder is a copy): it is "
+                    "made from the rows that are there"
                 )
         if owner is None or os.fsdecode(owner) != here:
             self.ledger.write_meta("out", os.fsencode(here))
