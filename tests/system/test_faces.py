@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import shlex
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -69,6 +71,8 @@ def test_a_detached_run_goes_on_alone_answers_and_drains(tmp_path: Path, server:
     started = headrace(*words, "--detach")
     assert started.returncode == 0, started.stderr
     document = json.loads(headrace("status", out, "--json").stdout)
+    assert document["live"]
+    assert document["age_seconds"] < 60
     pid = document["pid"]
     try:
         assert f"process {pid}" in started.stdout
@@ -87,3 +91,82 @@ def test_a_detached_run_goes_on_alone_answers_and_drains(tmp_path: Path, server:
     assert ended.stdout.startswith("stopped ")
     assert "The job ended" in ended.stdout
     assert headrace("fleet", "add", server, "--job", out).returncode == 5
+
+
+PROMPTS = "".join(json.dumps({"prompt": f"Count to {number}."}) + "\n" for number in range(40))
+
+
+@pytest.fixture
+def job(tmp_path: Path, server: str) -> list[str]:
+    """The words of a short run into tmp_path/out."""
+    (tmp_path / "p.jsonl").write_text(PROMPTS)
+    words = ["run", "--prompts", str(tmp_path / "p.jsonl"), "--server", server, "--max-tokens", "20"]
+    return [*HEADRACE, *words, "--out", str(tmp_path / "out")]
+
+
+def in_shell(line: str, **more: str) -> subprocess.CompletedProcess[str]:
+    """The line run by bash; its exit code is that of the first command of a pipe."""
+    words = ["bash", "-c", line + "; exit ${PIPESTATUS[0]}"]
+    kept = environment(**more)
+    kept.pop("PYTHONUNBUFFERED")
+    return subprocess.run(words, capture_output=True, text=True, errors="replace", timeout=120, env=kept)
+
+
+@pytest.mark.parametrize(
+    ("into", "why"),
+    [
+        ("| head -1", "Broken pipe"),
+        (">&-", "it is closed"),
+        (">/dev/full", "No space left on device"),
+        (">&- 2>&- <&-", None),
+        ("--progress table | true", None),  # not on a terminal: one picture, when the job has ended
+    ],
+)
+def test_a_job_goes_on_without_its_standard_output(
+    tmp_path: Path, job: list[str], into: str, why: str | None
+) -> None:
+    done = in_shell(f"{shlex.join(job)} {into}")
+    assert done.returncode == 0, done.stderr
+    assert len(sealed_rows(tmp_path / "out", ["id"])) == 40
+    told = [] if why is None else [f"headrace: standard output takes nothing more ({why}); the job goes on."]
+    assert [line.split(" See it")[0] for line in done.stderr.splitlines()] == told
+
+
+def test_commands_that_nobody_reads_end_quietly(tmp_path: Path, job: list[str]) -> None:
+    assert in_shell(shlex.join(job)).returncode == 0
+    out = shlex.quote(str(tmp_path / "out"))
+    for words in (f"status {out}", f"status {out} --watch", f"export {out} --to jsonl --file -", "--help"):
+        ended = in_shell(f"{shlex.join(HEADRACE)} {words} | true")
+        assert (ended.returncode, ended.stderr.replace("Wrote 40 rows.\n", "")) == (0, "")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_terminals_without_our_letters(tmp_path: Path, job: list[str], encoding: str) -> None:
+    done = in_shell(f"{shlex.join(job)} --progress table", PYTHONIOENCODING=encoding)
+    assert (done.returncode, done.stderr) == (0, "")
+    for words in ("--help", "run --help", f"status {tmp_path / 'out'}"):
+        ended = in_shell(f"{shlex.join(HEADRACE)} {words}", PYTHONIOENCODING=encoding)
+        assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_a_reader_that_reads_nothing_does_not_stop_the_job(tmp_path: Path, job: list[str]) -> None:
+    with subprocess.Popen(
+        [*job, "--progress", "json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()
+    ) as process:
+        assert process.stdout is not None
+        fcntl.fcntl(process.stdout, fcntl.F_SETPIPE_SZ, 4096)  # one document and a bit
+        wait_until(lambda: len(sealed_rows(tmp_path / "out", ["id"])) == 40, 60, "all rows are sealed")
+        process.communicate()
+
+
+def test_rows_are_exported_to_standard_output(tmp_path: Path, job: list[str]) -> None:
+    assert in_shell(shlex.join(job)).returncode == 0
+    words = ("export", tmp_path / "out", "--file", "-", "--to")
+    done = headrace(*words, "conversations")
+    assert (done.returncode, done.stderr) == (0, "Wrote 40 rows.\n")
+    assert len({json.loads(line)["id"] for line in done.stdout.splitlines()}) == 40
+    refused = headrace(*words, "parquet")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    full = in_shell(f"{shlex.join([*HEADRACE, *map(str, words)])} jsonl >/dev/full")
+    assert full.returncode == 6
+    assert "No space left on device" in full.stderr

@@ -13,7 +13,8 @@ from headrace import __version__
 
 _EXIT_CODES = (
     "Exit codes: 0 done · 1 a fault in headrace · 2 usage · 3 input · 4 held by another run · "
-    "5 nothing answers · 6 disk · 7 stopped before the end (go on with the same command) · 130 interrupted."
+    "5 nothing answers · 6 disk · 7 stopped before the end (go on with the same command), or no row was "
+    "answered · 130 interrupted."
 )
 
 

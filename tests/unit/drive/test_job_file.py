@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from headrace.drive.job.api_key import read_api_key
 from headrace.drive.job.file import Given, load_job
 from headrace.drive.job.resolver import name_of
 from headrace.errors import UsageError
@@ -332,6 +333,61 @@ def test_keys_come_from_environment_or_file(
     monkeypatch.setenv("FLEET_KEY", "k")
     (found,) = problems_of(write(GOOD + "api_key_file: key.txt\napi_key_env: FLEET_KEY\n"))
     assert "keep one of them" in found
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ("sk-1\nsk-2", "holds a line break as character 5 of 9"),
+        ("sk\x1b[0m", "holds U+001B as character 3 of 6"),
+        ("sk 1", "holds U+0020 as character 3 of 4"),
+        ("sk…", "holds U+2026 as character 3 of 3"),
+        ("k" * 9000, "holds more than 8,192 characters"),
+    ],
+)
+def test_a_key_is_one_word_wherever_it_comes_from(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, said: str
+) -> None:
+    monkeypatch.setenv("FLEET_KEY", key)
+    (tmp_path / "key.txt").write_text(key, encoding="utf-8")
+    for line in ("api_key_env: FLEET_KEY\n", "api_key_file: key.txt\n"):
+        (found,) = problems_of(write(GOOD + line))
+        assert said in found
+        assert "sk" not in found.replace("FLEET_KEY", "")
+    (tmp_path / "key.txt").write_bytes(b"\xff\n")
+    assert len(problems_of(write(GOOD + "api_key_file: key.txt\n"))) == 1
+
+
+def test_a_line_break_at_the_end_of_a_key_is_nothing(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLEET_KEY", "sk-1\n")
+    job = load_job(write(GOOD + "api_key_env: FLEET_KEY\n")).job
+    assert read_api_key(job) == "sk-1"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('"a\\0b"', "'a?b' is no path: it holds a NUL."),
+        ("x" * 256, "a name in it is 256 bytes long; the limit is 255."),
+        ("é" * 128, "a name in it is 256 bytes long; the limit is 255."),
+        ("/".join(["x" * 200] * 20), "bytes long; the limit is 4,000."),
+    ],
+)
+def test_names_that_no_file_can_have_are_found_at_the_check(write: Write, text: str, said: str) -> None:
+    (found,) = problems_of(write(GOOD.replace("out: out", f"out: {text}")))
+    assert found.startswith("1:6: ")
+    assert found.endswith(said)
+    for line in (f"ledger: {text}\n", f"exclude: {text}\n", f"api_key_file: {text}\n"):
+        (found,) = problems_of(write(GOOD + line))
+        assert found.endswith(said)
+    (found,) = problems_of(write(GOOD.replace("data/one.jsonl", text)))
+    assert found.endswith(said)
+
+
+def test_file_names_that_are_not_utf8_are_told_by_folder(write: Write, tmp_path: Path) -> None:
+    (tmp_path / "data" / "b\udcff.jsonl").write_text(ROWS)
+    (found,) = problems_of(write(GOOD.replace("data/one.jsonl", "data")))
+    assert found == f"3:10: {tmp_path}/data/b?.jsonl: it is not UTF-8; rename the file."
 
 
 def test_out_may_not_be_a_file_and_a_ledger_needs_its_folder(write: Write, tmp_path: Path) -> None:

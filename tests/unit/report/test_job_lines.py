@@ -7,7 +7,7 @@ import json
 import msgspec
 
 from headrace.drive.status import JobStatus
-from headrace.report.job_lines import json_line, plain_line
+from headrace.report.job_lines import found_line, json_line, note_line, plain_line
 from tests.unit.report.statuses import endpoint, status
 
 
@@ -42,3 +42,14 @@ def test_a_json_line_is_the_whole_document() -> None:
     assert "\n" not in line
     assert json.loads(line)["sources"][1]["name"] == "gsm8k"
     assert msgspec.json.decode(line, type=JobStatus) == status()
+
+
+def test_a_note_has_a_line_of_its_own() -> None:
+    assert note_line(status(), 'ledger "remade"\x1b[1m') == '[01:06:40] note="ledger \\"remade\\" [1m"'
+
+
+def test_a_status_that_was_found_says_how_before_the_document() -> None:
+    found = json.loads(found_line(status(notes=["a network disk"]), True, 0.12345))
+    assert list(found)[:3] == ["live", "age_seconds", "schema_version"]
+    assert (found["live"], found["age_seconds"], found["notes"]) == (True, 0.123, ["a network disk"])
+    assert found["sources"][1]["name"] == "gsm8k"

@@ -61,3 +61,10 @@ def test_a_stopped_job_says_how_to_go_on() -> None:
 def test_a_job_without_an_answer_offers_no_export() -> None:
     job = status(phase="stopped", done=0, done_this_run=0, failed=0)
     assert summary_lines(job)[-1] == "  go on         the same command as before"
+
+
+def test_what_was_noted_at_the_beginning_stands_in_the_summary() -> None:
+    job = status(phase="finished", notes=["the ledger was remade from the shards", "a network\x1bdisk"])
+    found = summary_lines(job)
+    at = found.index("  notes         the ledger was remade from the shards")
+    assert found[at + 1] == "                a network disk"

@@ -171,3 +171,12 @@ def test_it_fits_a_terminal_of_24_lines(servers: int) -> None:
 def test_addresses_are_not_taken_for_markup() -> None:
     found = lines_of(status(endpoints=[endpoint(0, url="http://[fe80::1]:8000")]))
     assert any(line.startswith("[fe80::1]:8000 ") for line in found)
+
+
+def test_what_was_noted_at_the_beginning_is_a_few_lines() -> None:
+    notes = ["the disk had lost 3 rows", "a network\x1b[1mdisk " + "far away " * 40, "c", "d", "e"]
+    found = lines_of(status(notes=notes))
+    assert found[-5] == "note          the disk had lost 3 rows"
+    assert found[-4].startswith("note          a network [1mdisk far away")
+    assert found[-2:] == ["note          c", "              and 2 more notes"]
+    assert len(lines_of(status(notes=notes, endpoints=[endpoint(at) for at in range(8)]), height=24)) <= 26

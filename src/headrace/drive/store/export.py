@@ -156,7 +156,7 @@ def _faults_of_target(out: Path, path: Path, force: bool) -> list[str]:
         if own is not None:
             return [f"{path} is the job's own ({own}); name a file elsewhere"]
         if is_there and not path.is_file():
-            kind = "a folder" if path.is_dir() else "a link that leads nowhere" if path.is_symlink() else None
+            kind = "a folder" if path.is_dir() else "a link that leads nowhere" if not path.exists() else None
             return [f"{path} is {kind or 'a device, pipe or socket'}, no regular file; name another file"]
         if is_there and not force:
             return [f"{path} exists ({path.stat().st_size:,} bytes). Name another file, or say --force"]
