@@ -58,7 +58,7 @@ TICK_SECONDS = 1.0
 STATUS_FILE_SECONDS = 2.0
 # Answers waiting for the disk: beyond, nothing new is sent, so that a slow disk cannot fill the memory.
 MAX_BACKLOG_CHARACTERS = 8 * 1024 * 1024
-MAX_BACKLOG_ROWS = 4096
+MAX_BACKLOG_ROWS = 768  # three batches: what a kill may cost beside what is in flight
 MAX_READY_CHARACTERS = 16 * 1024 * 1024  # of prompts read ahead
 SOURCE_RETRY_SECONDS = 5.0
 FALLBACK_TOKENS = 512.0  # expected output tokens of a row while nothing at all is known
@@ -117,7 +117,7 @@ class Driver:
         self._prompt_characters = 256.0 * 1024  # of a prompt, a moving average that begins careful
         self._refill_at = 1
         self._row_characters = 8192.0  # of an answer, a moving average
-        self._max_backlog = 1024
+        self._max_backlog = MAX_BACKLOG_ROWS
         self.failures: Counter[str] = Counter()  # rows in failed/ by kind
         self.notes: list[str] = []
         self._stop_reason: str | None = None

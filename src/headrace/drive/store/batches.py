@@ -6,7 +6,7 @@ ledger notes them, and only then are they counted.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -142,13 +142,22 @@ class BatchWriter:
 
     def seal_is_due(self) -> bool:
         """True when the open segment is full, or one of an earlier run waits."""
-        segment = self._segment
-        full = segment.length >= self._segment_bytes or segment.rows >= self._segment_rows
-        return full or bool(self._to_seal)
+        return self._is_full() or bool(self._to_seal)
 
-    def seal(self) -> None:
-        """Makes shards of the open segment and of those of earlier runs. Raises OSError on a full disk."""
-        if self._segment.rows and self._segment not in self._to_seal:
+    def _is_full(self) -> bool:
+        return self._segment.length >= self._segment_bytes or self._segment.rows >= self._segment_rows
+
+    def seal(self, between: Callable[[], None] = lambda: None, *, only_full: bool = False) -> None:
+        """Makes shards of the open segment and of those of earlier runs.
+
+        Args:
+            between: called every few milliseconds; it may write batches, which go into the next segment.
+            only_full: leave the open segment unless it is full.
+
+        Raises:
+            OSError: the disk refused; call again.
+        """
+        if self._segment.rows and (self._is_full() or not only_full):
             self._segment.close()
             self._to_seal.append(self._segment)
             self._segment = self._new_segment(self._following)
@@ -158,7 +167,7 @@ class BatchWriter:
             folder, disk = self._store.folder, self._store.disk
             if segment.rows:
                 target = folder.shard(segment.number, SUFFIXES[self._form])
-                rows = seal(disk, segment.path, segment.length, target, self._form)
+                rows = seal(disk, segment.path, segment.length, target, self._form, between)
                 self._store.ledger.seal(segment.number, rows)
             disk.unlink(segment.path)
             self._to_seal.pop(0)

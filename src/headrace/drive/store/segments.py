@@ -13,7 +13,7 @@ from headrace.drive.store.rows import Row
 from headrace.durable.disk import AppendFile, Disk
 from headrace.errors import StorageError
 
-CHUNK_BYTES = 1 << 20
+CHUNK_BYTES = 1 << 18  # small enough that the event loop is not kept waiting while one is decoded
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Row)

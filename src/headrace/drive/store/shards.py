@@ -180,17 +180,25 @@ _WRITERS: dict[OutputFormat, Callable[[Iterator[bytes], AppendFile, Path], int]]
 }
 
 
-def seal(disk: Disk, segment: Path, length: int, target: Path, form: OutputFormat) -> int:
+def seal(
+    disk: Disk,
+    segment: Path,
+    length: int,
+    target: Path,
+    form: OutputFormat,
+    between: Callable[[], None] = lambda: None,
+) -> int:
     """Writes the first `length` bytes of the segment as a shard under its final name; returns its rows.
 
-    Durable when it returns; the segment is left. An OSError (a full disk, say) leaves nothing behind, nor
+    Durable when it returns; the segment is left. `between` is called between two chunks of about 256 KB, so
+    that what is more urgent need not wait. An OSError (a full disk, say) leaves nothing behind, nor
     does a StorageError (a line of the segment is no row).
     """
     aside = segment.with_name(target.name + ".tmp")
     file = disk.append_open(aside, fresh=True)
     try:
         try:
-            rows = _WRITERS[form](line_chunks(segment, 0, length), file, segment)
+            rows = _WRITERS[form](_with_pauses(line_chunks(segment, 0, length), between), file, segment)
             file.fsync()
         finally:
             file.close()
@@ -201,6 +209,12 @@ def seal(disk: Disk, segment: Path, length: int, target: Path, form: OutputForma
     disk.fsync_folder(target.parent)
     disk.fsync_folder(aside.parent)
     return rows
+
+
+def _with_pauses(chunks: Iterator[bytes], between: Callable[[], None]) -> Iterator[bytes]:
+    for chunk in chunks:
+        yield chunk
+        between()
 
 
 def read_shard(path: Path, columns: Sequence[str] | None = None) -> Iterator[dict[str, list[Any]]]:

@@ -25,7 +25,7 @@ from headrace.errors import StorageError
 BATCH_ROWS = 256
 BATCH_SECONDS = 0.2
 RETRY_SECONDS = 1.0
-FAILED_VIEW_SECONDS = 30.0
+FAILED_VIEW_SECONDS = 10.0
 
 OnDurable = Callable[[list[int], list[int]], None]
 OnTrouble = Callable[[str | None], None]
@@ -70,7 +70,8 @@ class RowWriter:
         self._in_trouble = False
         self._writing = 0
         self._failures_changed = False
-        self._failed_view_at = store.clock.monotonic()
+        self._failed_view_at = float("-inf")
+        self._wrote_at = store.clock.monotonic()
         self.failed: StorageError | None = None
         self._thread = threading.Thread(target=self._run, name="headrace-writer", daemon=True)
         self._thread.start()
@@ -163,16 +164,23 @@ class RowWriter:
         self._maintain()
         return True
 
+    def _write_what_is_due(self) -> None:
+        """Lets no answer wait for a shard to be made."""
+        late = self._queue and self._store.clock.monotonic() - self._wrote_at >= BATCH_SECONDS
+        if late or len(self._queue) >= BATCH_ROWS:
+            self._write([self._queue.popleft() for _ in range(min(len(self._queue), BATCH_ROWS))])
+
     def _write(self, items: Sequence[Item]) -> None:
         self._writing = len(items)
         done, failed = self._insist(lambda: self._batches.write(items))
         self._writing = 0
+        self._wrote_at = self._store.clock.monotonic()
         self._failures_changed |= bool(failed)
         self._on_durable(done, failed)
 
     def _maintain(self) -> None:
         if self._batches.seal_is_due():
-            self._insist(self._batches.seal)
+            self._insist(lambda: self._batches.seal(self._write_what_is_due, only_full=True))
         if self._store.ledger.snapshot_is_due():
             self._insist(self._batches.put_snapshot)
         now = self._store.clock.monotonic()
