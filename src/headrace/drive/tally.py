@@ -28,11 +28,11 @@ def tally_rows(out: Path, before: float) -> Tally:
     """
     found = Tally()
     for columns in read_columns(out, COLUMNS):
-        rows: zip[tuple[str, Sequence[str], int | None, float]] = zip(
+        rows: zip[tuple[str, Sequence[str], int | None, float | None]] = zip(
             *(columns[name] for name in COLUMNS), strict=True
         )
         for source, flags, tokens, finished_at in rows:
-            if finished_at >= before:
+            if finished_at is not None and finished_at >= before:
                 continue
             count = found.sources.setdefault(source, SourceCount())
             count.answered += 1
