@@ -52,8 +52,7 @@ def plan(
     reported: Annotated[
         str,
         typer.Option(
-            help="What a server reported, like cap=37,slots=188,kv=250905: which untold setting "
-            "explains it."
+            help="What a server reported, like cap=37,slots=188,kv=250905: which untold setting explains it."
         ),
     ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="As JSON, every number with its origin.")] = False,
