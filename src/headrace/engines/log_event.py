@@ -1,4 +1,4 @@
-"""What one line of an engine's log says, in headrace's words. The contract between the parsers and `observe`."""
+"""What one line of an engine's log says, in headrace's words: what the parsers give, and `observe` takes."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ class LogEvent:
     kind: str
     engine: str
     time_seconds: float | None = None
-    ranks: Mapping[str, int] = NO_RANKS
+    ranks: Mapping[str, int] = field(default_factory=lambda: NO_RANKS)
     values: Mapping[str, Value] = field(default_factory=dict)
-    unknown: Mapping[str, str] = NOTHING
+    unknown: Mapping[str, str] = field(default_factory=lambda: NOTHING)
     failure: str = ""
     text: str = ""
     host: str = ""

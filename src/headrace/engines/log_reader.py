@@ -1,0 +1,245 @@
+"""A whole log as a stream of events, whatever it is wrapped in, in memory that does not grow with it.
+
+Read in bounded pieces: a line of gigabytes keeps its first 256 KiB, the rest is skipped. Compressed logs
+(.gz) are read as they are, up to a limit. Lines that a container runtime cut are joined again.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from headrace.engines.llamacpp import logs as llamacpp_logs
+from headrace.engines.log_event import LogEvent
+from headrace.engines.log_lines import MAX_LINE_CHARACTERS, LogLine, unwrap
+from headrace.engines.sglang import logs as sglang_logs
+from headrace.engines.vllm import logs as vllm_logs
+from headrace.errors import InputError, UsageError, nearest
+
+Parse = Callable[[LogLine], LogEvent | None]
+PARSERS: dict[str, Parse] = {
+    "sglang": sglang_logs.parse,
+    "vllm": vllm_logs.parse,
+    "llamacpp": llamacpp_logs.parse,
+}
+_SKIP = 1 << 20
+_YEAR_SECONDS = 366 * 86_400  # of the year that stands for an untold one
+_HALF_YEAR = _YEAR_SECONDS / 2
+_OTHER_FORMATS = {
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"\xfd7zXZ": "xz",
+    b"BZh": "bzip2",
+    b"PK\x03\x04": "zip",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much of a log is read.
+
+    Attributes:
+        line_bytes: kept of one line; what is beyond is skipped.
+        unpacked_bytes: read out of a compressed log at most; a note says where that was not all.
+    """
+
+    line_bytes: int = MAX_LINE_CHARACTERS
+    unpacked_bytes: int = 16 << 30
+
+
+def parse_line(text: str, engine: str | None = None) -> LogEvent | None:
+    """Returns what one line says, tried for one engine or for each in turn; None where it says nothing known.
+
+    Never raises, whatever the text.
+    """
+    line = unwrap(text)
+    for parse in [PARSERS[engine]] if engine in PARSERS else PARSERS.values():
+        found = parse(line)
+        if found is not None:
+            return found
+    return None
+
+
+class LogReader:
+    """Iterates over the events of a log, once.
+
+    After the iteration (and during it) `lines`, `understood`, `overlong`, `kinds` and `engines` count, and
+    `notes` says what was cut or damaged.
+
+    Args:
+        source: a file, or an open binary stream; a stream is not closed.
+        engine: `sglang`, `vllm` or `llamacpp` where it is known; else each line finds out.
+
+    Raises:
+        InputError: the file cannot be opened, or is of a compression that is not read.
+        UsageError: no engine of that name.
+    """
+
+    def __init__(
+        self, source: Path | BinaryIO, engine: str | None = None, limits: Limits | None = None
+    ) -> None:
+        if engine is not None and engine not in PARSERS:
+            raise UsageError(
+                f"no log of the engine '{engine}' can be read.{nearest(engine, PARSERS)} "
+                f"Known: {', '.join(PARSERS)}."
+            )
+        self.lines = 0
+        self.understood = 0
+        self.overlong = 0
+        self.kinds: Counter[str] = Counter()
+        self.engines: Counter[str] = Counter()
+        self.notes: list[str] = []
+        self._source = source
+        self._limits = limits or Limits()
+        self._order: list[Parse] = list(PARSERS.values()) if engine is None else [PARSERS[engine]]
+        self._in_trace = ""
+        self._pieces: dict[str, list[str]] = {}
+        self._last_seconds: float | None = None
+        self._years_seconds = 0.0
+
+    def __iter__(self) -> Iterator[LogEvent]:
+        if isinstance(self._source, Path):
+            try:
+                with self._source.open("rb") as stream:
+                    yield from self._events(stream)
+            except OSError as error:
+                raise InputError(
+                    f"the log {self._source} cannot be read: {error.strerror or error}. "
+                    "Check the path and its rights."
+                ) from error
+        else:
+            yield from self._events(self._source)
+
+    def _events(self, stream: BinaryIO) -> Iterator[LogEvent]:
+        for text in self._texts(stream):
+            self.lines += 1
+            found = self.parse(text)
+            if found is not None:
+                self.understood += 1
+                self.kinds[found.kind] += 1
+                self.engines[found.engine] += 1
+                yield found
+
+    def parse(self, text: str) -> LogEvent | None:
+        """Returns what the next line says. Never raises."""
+        line = unwrap(text)
+        if line.continues or self._pieces:
+            whole = self._joined(line)
+            if whole is None:
+                return None
+            line = whole
+        order = self._order
+        found: LogEvent | None = None
+        for index, parse in enumerate(order):
+            found = parse(line)
+            if found is not None:
+                if index and found.failure == "":  # the engine of this log; shared failures tell nothing
+                    order.insert(0, order.pop(index))
+                break
+        if found is None:
+            if self._in_trace and line.message[:1] in (" ", "\t"):
+                return LogEvent("traceback", self._in_trace, line.time_seconds, line.ranks)
+            return None
+        if found.kind == "traceback" or "Traceback (most recent call last)" in found.text:
+            self._in_trace = found.engine
+        elif line.message[:1] not in (" ", "\t"):
+            self._in_trace = ""
+        if found.time_seconds is not None:
+            found.time_seconds = self._in_order(found.time_seconds)
+        return found
+
+    def _in_order(self, seconds: float) -> float:
+        """The time, a year later where a log without years has passed New Year."""
+        seconds += self._years_seconds
+        last = self._last_seconds
+        if last is not None and seconds < 978_307_200 + self._years_seconds and last - seconds > _HALF_YEAR:
+            self._years_seconds += _YEAR_SECONDS
+            seconds += _YEAR_SECONDS
+        self._last_seconds = seconds
+        return seconds
+
+    def _joined(self, line: LogLine) -> LogLine | None:
+        """The line with the pieces before it; None while it goes on."""
+        pieces = self._pieces.setdefault(line.host, [])
+        if sum(map(len, pieces)) < MAX_LINE_CHARACTERS:
+            pieces.append(line.message)
+        if line.continues:
+            return None
+        del self._pieces[line.host]
+        if len(pieces) == 1:
+            return line
+        whole = unwrap("".join(pieces))
+        whole.time_seconds = line.time_seconds if line.time_seconds is not None else whole.time_seconds
+        whole.host = whole.host or line.host
+        return whole
+
+    def _texts(self, stream: BinaryIO) -> Iterator[str]:
+        """The lines as text, none longer than the limit."""
+        opened = io.BufferedReader(_Raw(stream), 1 << 16)
+        begin = opened.peek(8)[:8]
+        for magic, name in _OTHER_FORMATS.items():
+            if begin.startswith(magic):
+                raise InputError(f"the log is compressed with {name}, which is not read. Unpack it first.")
+        if begin[:2] == b"\x1f\x8b":
+            with gzip.open(opened) as unpacked:
+                yield from self._gzip_texts(unpacked)
+        elif begin[:2] in (b"\xff\xfe", b"\xfe\xff"):  # a PowerShell redirection writes UTF-16
+            yield from self._wide_texts(io.TextIOWrapper(opened, "utf-16", "replace", newline="\n"))
+        else:
+            yield from self._plain_texts(opened)
+
+    def _plain_texts(self, stream: BinaryIO) -> Iterator[str]:
+        limit = self._limits.line_bytes
+        readline = stream.readline
+        while raw := readline(limit):
+            if len(raw) == limit and raw[-1] != 10:
+                self.overlong += 1
+                while (rest := readline(_SKIP)) and rest[-1] != 10:
+                    pass
+            yield raw.decode("utf-8", "replace").rstrip("\n")
+
+    def _gzip_texts(self, stream: gzip.GzipFile) -> Iterator[str]:
+        unpacked = 0
+        try:
+            for text in self._plain_texts(stream):  # type: ignore[arg-type]
+                unpacked = stream.tell()
+                if unpacked > self._limits.unpacked_bytes:
+                    self.notes.append(
+                        f"the compressed log was read up to {unpacked:,} bytes, the limit; "
+                        "unpack it to read all"
+                    )
+                    return
+                yield text
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            self.notes.append(f"the compressed log is damaged or cut after {unpacked:,} bytes: {error}")
+
+    def _wide_texts(self, stream: io.TextIOWrapper) -> Iterator[str]:
+        limit = self._limits.line_bytes
+        while text := stream.readline(limit):
+            if len(text) == limit and text[-1] != "\n":
+                self.overlong += 1
+                while (rest := stream.readline(_SKIP)) and rest[-1] != "\n":
+                    pass
+            yield text.rstrip("\n")
+
+
+class _Raw(io.RawIOBase):
+    """Any binary stream (a pipe, BytesIO) as one that can be buffered and peeked into."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: object) -> int:
+        view = memoryview(buffer)  # type: ignore[arg-type]
+        read = getattr(self._stream, "read1", self._stream.read)
+        data = read(len(view)) or b""
+        view[: len(data)] = data
+        return len(data)
