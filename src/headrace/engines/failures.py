@@ -322,3 +322,5 @@ SHARED: tuple[Failure, ...] = (
         "Nothing today: look at it before the next upgrade.",
     ),
 )
+
+SHARED_IDS = frozenset(entry.id for entry in SHARED)

@@ -44,6 +44,7 @@ _LEVEL = re.compile(
 )
 _REPEATED = re.compile(r" ?\[repeated (\d{1,6})x across (?:all )?cluster\].*$")
 _RANK = re.compile(r"(ATTN_CP|MOE_DP|DCP|PCP|DP|PP|TP|EP)(\d{1,6})")
+_HOST = re.compile(r"[\w.:,/<>()\[\] -]{1,100}")
 _MONTHS = {
     name: 1 + at // 3
     for at in range(0, 36, 3)
@@ -57,6 +58,7 @@ class LogLine:
     Attributes:
         message: what the program said.
         time_seconds: of the outermost wrapping that has a time (it is the finer one), see `LogEvent`.
+        has_year: whether that time was written with its year.
         ranks: as labelled.
         level: DEBUG, INFO, WARNING, ERROR, CRITICAL, or "" where none was written.
         engine: `sglang` or `vllm` where the header is that engine's, else "".
@@ -70,6 +72,7 @@ class LogLine:
         "continues",
         "engine",
         "file",
+        "has_year",
         "host",
         "level",
         "message",
@@ -81,6 +84,7 @@ class LogLine:
     def __init__(self, message: str) -> None:
         self.message = message
         self.time_seconds: float | None = None
+        self.has_year = True
         self.ranks: Mapping[str, int] = NO_RANKS
         self.level = ""
         self.engine = ""
@@ -171,8 +175,9 @@ def _peel(line: LogLine) -> bool:
 
 def _take_sglang(line: LogLine, found: re.Match[str]) -> None:
     line.engine = "sglang"
-    if line.time_seconds is None:
+    if line.time_seconds is None or not line.has_year:
         line.time_seconds = _at(found[1], found[2])
+        line.has_year = True
     if found[3]:
         line.ranks = _ranks(found[3])
     line.message = line.message[found.end() :]
@@ -183,6 +188,7 @@ def _take_vllm(line: LogLine, found: re.Match[str]) -> None:
     line.level = found[1]
     if line.time_seconds is None:
         line.time_seconds = _at(f"{found[2] or YEAR_UNTOLD}-{found[3]}", found[4])
+        line.has_year = found[2] is not None
     line.file = found[5].rpartition("/")[2]
     line.message = line.message[found.end() :]
 
@@ -247,6 +253,7 @@ def _take_journal(line: LogLine) -> bool:
     if line.time_seconds is None:
         day = f"{YEAR_UNTOLD}-{_MONTHS[found[1]]:02d}-{int(found[2]):02d}"
         line.time_seconds = _at(f"{day} {found[3]}", found[4])
+        line.has_year = False
     line.host = line.host or unit[1]
     line.message = line.message[unit.end() :]
     return True
@@ -308,7 +315,7 @@ def _search_header(line: LogLine) -> None:
         return
     found = _SGLANG.search(text, 0, _SEARCH)
     if found:
-        line.host = line.host or text[: found.start()].strip()[:100]
+        line.host = line.host or _host(text[: found.start()])
         _take_sglang(line, found)
         return
     found = _VLLM.search(text, 0, _SEARCH)
@@ -317,8 +324,14 @@ def _search_header(line: LogLine) -> None:
         if process:
             line.ranks = _ranks(process[1]) or line.ranks
         else:
-            line.host = line.host or text[: found.start()].strip()[:100]
+            line.host = line.host or _host(text[: found.start()])
         _take_vllm(line, found)
+
+
+def _host(prefix: str) -> str:
+    """An unknown prefix where it looks like a name, else nothing: it may be anything."""
+    found = _HOST.fullmatch(prefix.strip())
+    return found[0] if found else ""
 
 
 @lru_cache(maxsize=4096)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from headrace.engines.failures import SHARED_IDS
 from headrace.engines.llamacpp import logs as llamacpp_logs
 from headrace.engines.log_event import LogEvent
 from headrace.engines.log_lines import MAX_LINE_CHARACTERS, LogLine, unwrap
@@ -29,8 +30,11 @@ PARSERS: dict[str, Parse] = {
     "llamacpp": llamacpp_logs.parse,
 }
 _SKIP = 1 << 20
-_YEAR_SECONDS = 366 * 86_400  # of the year that stands for an untold one
+_YEAR_SECONDS = 366 * 86_400  # of 2000, the year that stands for an untold one
 _HALF_YEAR = _YEAR_SECONDS / 2
+_SETTLED = 200  # events of one engine, and none of another, after which lines without a header are its own
+_TROUBLE = frozenset(("failure", "warning", "note", "traceback"))
+_ANYBODYS = SHARED_IDS | {"exception", ""}
 _OTHER_FORMATS = {
     b"\x28\xb5\x2f\xfd": "zstd",
     b"\xfd7zXZ": "xz",
@@ -57,12 +61,7 @@ def parse_line(text: str, engine: str | None = None) -> LogEvent | None:
 
     Never raises, whatever the text.
     """
-    line = unwrap(text)
-    for parse in [PARSERS[engine]] if engine in PARSERS else PARSERS.values():
-        found = parse(line)
-        if found is not None:
-            return found
-    return None
+    return LogReader(io.BytesIO(), engine if engine in PARSERS else None).parse(text)
 
 
 class LogReader:
@@ -97,7 +96,8 @@ class LogReader:
         self._source = source
         self._limits = limits or Limits()
         self._order: list[Parse] = list(PARSERS.values()) if engine is None else [PARSERS[engine]]
-        self._in_trace = ""
+        self._told = engine or ""
+        self._in_trace = False
         self._pieces: dict[str, list[str]] = {}
         self._last_seconds: float | None = None
         self._years_seconds = 0.0
@@ -117,49 +117,69 @@ class LogReader:
 
     def _events(self, stream: BinaryIO) -> Iterator[LogEvent]:
         for text in self._texts(stream):
-            self.lines += 1
             found = self.parse(text)
             if found is not None:
-                self.understood += 1
-                self.kinds[found.kind] += 1
-                self.engines[found.engine] += 1
                 yield found
 
     def parse(self, text: str) -> LogEvent | None:
         """Returns what the next line says. Never raises."""
+        self.lines += 1
+        found = self._parse(text)
+        if found is not None:
+            self.understood += 1
+            self.kinds[found.kind] += 1
+            if found.engine:
+                self.engines[found.engine] += 1
+        return found
+
+    def _parse(self, text: str) -> LogEvent | None:
         line = unwrap(text)
         if line.continues or self._pieces:
             whole = self._joined(line)
             if whole is None:
                 return None
             line = whole
-        order = self._order
-        found: LogEvent | None = None
-        for index, parse in enumerate(order):
-            found = parse(line)
-            if found is not None:
-                if index and found.failure == "":  # the engine of this log; shared failures tell nothing
-                    order.insert(0, order.pop(index))
-                break
+        found = self._tried(line)
         if found is None:
             if self._in_trace and line.message[:1] in (" ", "\t"):
-                return LogEvent("traceback", self._in_trace, line.time_seconds, line.ranks)
+                return LogEvent("traceback", self._main_engine(), line.time_seconds, line.ranks)
             return None
         if found.kind == "traceback" or "Traceback (most recent call last)" in found.text:
-            self._in_trace = found.engine
+            self._in_trace = True
         elif line.message[:1] not in (" ", "\t"):
-            self._in_trace = ""
-        if found.time_seconds is not None:
+            self._in_trace = False
+        if found.time_seconds is not None and not line.has_year:
             found.time_seconds = self._in_order(found.time_seconds)
         return found
 
+    def _tried(self, line: LogLine) -> LogEvent | None:
+        """The line as the first engine that knows it reads it; the engine of the log is tried first."""
+        order = self._order
+        settled = not line.engine and len(self.engines) == 1 and self.understood > _SETTLED
+        for index, parse in enumerate(order[:1] if settled else order):
+            found = parse(line)
+            if found is None:
+                continue
+            if not line.engine and found.failure in _ANYBODYS and found.kind in _TROUBLE:
+                found.engine = self._main_engine()  # what any program might say tells nothing of the engine
+            elif index:
+                order.insert(0, order.pop(index))
+            return found
+        return None
+
+    def _main_engine(self) -> str:
+        return max(self.engines, key=self.engines.__getitem__, default=self._told)
+
     def _in_order(self, seconds: float) -> float:
-        """The time, a year later where a log without years has passed New Year."""
+        """The time of a line without a year, a year later once the log has passed New Year."""
         seconds += self._years_seconds
         last = self._last_seconds
-        if last is not None and seconds < 978_307_200 + self._years_seconds and last - seconds > _HALF_YEAR:
-            self._years_seconds += _YEAR_SECONDS
-            seconds += _YEAR_SECONDS
+        if last is not None:
+            if last - seconds > _HALF_YEAR:
+                self._years_seconds += _YEAR_SECONDS
+                seconds += _YEAR_SECONDS
+            elif self._years_seconds and seconds - last > _HALF_YEAR:  # a late line of the old year
+                return seconds - _YEAR_SECONDS
         self._last_seconds = seconds
         return seconds
 
@@ -187,7 +207,7 @@ class LogReader:
                 raise InputError(f"the log is compressed with {name}, which is not read. Unpack it first.")
         if begin[:2] == b"\x1f\x8b":
             with gzip.open(opened) as unpacked:
-                yield from self._gzip_texts(unpacked)
+                yield from self._gzip_texts(_Raw(unpacked, self._limits.unpacked_bytes))
         elif begin[:2] in (b"\xff\xfe", b"\xfe\xff"):  # a PowerShell redirection writes UTF-16
             yield from self._wide_texts(io.TextIOWrapper(opened, "utf-16", "replace", newline="\n"))
         else:
@@ -203,20 +223,15 @@ class LogReader:
                     pass
             yield raw.decode("utf-8", "replace").rstrip("\n")
 
-    def _gzip_texts(self, stream: gzip.GzipFile) -> Iterator[str]:
-        unpacked = 0
+    def _gzip_texts(self, raw: _Raw) -> Iterator[str]:
         try:
-            for text in self._plain_texts(stream):  # type: ignore[arg-type]
-                unpacked = stream.tell()
-                if unpacked > self._limits.unpacked_bytes:
-                    self.notes.append(
-                        f"the compressed log was read up to {unpacked:,} bytes, the limit; "
-                        "unpack it to read all"
-                    )
-                    return
-                yield text
+            yield from self._plain_texts(io.BufferedReader(raw, 1 << 16))
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            self.notes.append(f"the compressed log is damaged or cut after {unpacked:,} bytes: {error}")
+            self.notes.append(f"the compressed log is damaged or cut after {raw.count:,} bytes: {error}")
+        if raw.count >= self._limits.unpacked_bytes:
+            self.notes.append(
+                f"the compressed log was read up to {raw.count:,} bytes, the limit; unpack it to read all"
+            )
 
     def _wide_texts(self, stream: io.TextIOWrapper) -> Iterator[str]:
         limit = self._limits.line_bytes
@@ -231,15 +246,19 @@ class LogReader:
 class _Raw(io.RawIOBase):
     """Any binary stream (a pipe, BytesIO) as one that can be buffered and peeked into."""
 
-    def __init__(self, stream: BinaryIO) -> None:
+    def __init__(self, stream: BinaryIO | gzip.GzipFile, limit: int | None = None) -> None:
         self._stream = stream
+        self._limit = limit
+        self.count = 0
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: object) -> int:
         view = memoryview(buffer)  # type: ignore[arg-type]
+        wanted = len(view) if self._limit is None else min(len(view), self._limit - self.count)
         read = getattr(self._stream, "read1", self._stream.read)
-        data = read(len(view)) or b""
+        data = (read(wanted) or b"") if wanted > 0 else b""
         view[: len(data)] = data
+        self.count += len(data)
         return len(data)

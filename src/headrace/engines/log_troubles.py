@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from headrace.engines.failures import Catalogue, Failure
 from headrace.engines.log_event import LogEvent, Value
@@ -53,8 +54,13 @@ def access(line: LogLine, engine: str) -> LogEvent | None:
     if not found:
         return None
     return event(
-        line, engine, "access", {"method": found[1], "path": found[2][:64], "status": float(found[3])}
+        line, engine, "access", {"method": found[1], "path": _path(found[2]), "status": float(found[3])}
     )
+
+
+@lru_cache(maxsize=1024)
+def _path(path: str) -> str:
+    return scrub(path, 64)
 
 
 def is_trace(line: LogLine) -> bool:

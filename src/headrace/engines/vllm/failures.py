@@ -16,7 +16,8 @@ ENTRIES: tuple[Failure, ...] = (
         "--max-num-seqs.",
         "Set --max-num-seqs to at most the number of blocks named, or raise --gpu-memory-utilization.",
         Constraint.STATE_POOL,
-        r"max_num_seqs \((?P<max_num_seqs>\d+)\) exceeds available Mamba cache blocks \((?P<pool_blocks>\d+)\)",
+        r"max_num_seqs \((?P<max_num_seqs>\d+)\) exceeds available Mamba cache blocks "
+        r"\((?P<pool_blocks>\d+)\)",
     ),
     Failure(
         "no_memory_for_kv",
