@@ -52,6 +52,9 @@ READINGS: dict[str, Word] = {
     # rates and times
     "output_tokens_per_s": Word("tokens/s", _S, "tokens generated per second, as the server counts"),
     "prefill_tokens_per_s": Word("tokens/s", _S, "prompt tokens computed per second"),
+    "output_tokens_per_s_finished_only": Word(
+        "tokens/s", _S, "tokens of finished answers per second: misses what is still being made"
+    ),
     "total_tokens_per_s": Word("tokens/s", _S, "prompt and output tokens per second"),
     "output_tokens_per_s_per_gpu": Word("tokens/s", _E, "output tokens per second and GPU"),
     "total_tokens_per_s_per_gpu": Word("tokens/s", _E, "prompt and output tokens per second and GPU"),
