@@ -1,0 +1,136 @@
+"""What the rules see of one server: the evidence and what the first three steps made of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace.diagnose.claims import Claim, Pair, Topic
+from headrace.diagnose.context import Context, Planned
+from headrace.diagnose.decompose import Decomposition
+from headrace.diagnose.floor import Floor
+from headrace.diagnose.measure import Baseline
+from headrace.engines.signs import Sign, Signs
+from headrace.observe.observation import ClientFacts, Observation, ServerObservation
+
+FULL = 0.95  # a pool with less than 5 % left admits no request of more than 5 % of it
+PRESSED = 0.9  # SGLang's tuning page calls a pool under 0.9 with a queue too cautious, not full
+ROOM = 0.7  # the hybrid rule of facts on engines §5: under it KV is not what they wait for
+NEAR = 0.97  # running this close to a cap is at it: a place that was just left is being filled
+
+
+@dataclass(frozen=True)
+class View:
+    """One server, as the rules see it."""
+
+    observation: Observation
+    server: ServerObservation
+    context: Context
+    signs: Signs
+    baseline: Baseline
+    planned: Planned | None
+    floor: Floor | None
+    decomposition: Decomposition
+    claims: tuple[Claim, ...]
+
+    @property
+    def client(self) -> ClientFacts:
+        return self.observation.client or ClientFacts()
+
+    @property
+    def load_is_free(self) -> bool:
+        """In flight is ours to choose: a client that is not known is taken for an offline job's."""
+        return self.client.is_free
+
+    def value(self, name: str) -> float | None:
+        """A number of the baseline, else a reading of the server."""
+        found = self.baseline.value(name)
+        return found if found is not None else self.server.value(name)
+
+    @property
+    def running(self) -> float | None:
+        return self.baseline.value("running")
+
+    @property
+    def running_is_told(self) -> bool:
+        return self.server.get("running") is not None
+
+    @property
+    def flight(self) -> float | None:
+        """In flight per server."""
+        return self.baseline.value("in_flight_per_server")
+
+    @property
+    def queued(self) -> float | None:
+        return self.server.value("queued")
+
+    @property
+    def waits(self) -> bool | None:
+        """Whether requests wait in the server: None where nobody can tell.
+
+        With no queue told, what is in flight and does not run waits somewhere: in the server, or on its way.
+        """
+        if self.server.value("queue_growing") == 1:
+            return True
+        queued = self.queued
+        if queued is not None:
+            share = self.server.value("queue_share_of_steps")
+            return queued >= 1 or (share is not None and share > 0.2)
+        flight, running = self.flight, self.running
+        if flight is None or running is None:
+            return None
+        return flight > running * 1.1 + 1
+
+    @property
+    def running_flag(self) -> int | None:
+        """The user's own limit on running requests."""
+        return self.signs.running_flag
+
+    @property
+    def is_hybrid(self) -> bool:
+        """The model keeps recurrent states: by its config, a reading, or what was written."""
+        if self.context.model is not None:
+            return self.context.model.is_hybrid
+        return (
+            self.server.get("state_usage") is not None
+            or self.server.get("state_slots") is not None
+            or Sign.HYBRID in self.signs
+            or any(claim.says(r"\bhybrid|\bmamba|\bGDN\b|recurrent") for claim in self.claims)
+        )
+
+    @property
+    def ranks(self) -> int:
+        """GPUs that share every layer."""
+        return max(1, self.server.tensor_parallel or 1)
+
+    @property
+    def needed_context(self) -> float | None:
+        """Tokens that one request will hold at its end, as the lengths say."""
+        given = self.baseline.value("mean_input_tokens")
+        if given is None:
+            return None
+        return given + (self.baseline.value("mean_output_tokens") or 0.0)
+
+    def pairs(self, topic: Topic) -> list[tuple[Claim, Pair]]:
+        """Claims that compare the same load with one thing changed."""
+        return [(claim, claim.pair) for claim in self.claims if claim.pair and claim.pair.topic is topic]
+
+    def observed_rate(self, pair: Pair) -> float | None:
+        """The observed rate to hold a paired one against: of the same kind, the nearest told."""
+        if pair.rate is None or pair.rate <= 0:
+            return None
+        words: tuple[str, ...] = (
+            "output_tokens_per_s",
+            "per_user_tokens_per_s",
+            "output_tokens_per_s_per_gpu",
+        )
+        if pair.total:
+            words = ("total_tokens_per_s", "total_tokens_per_s_per_gpu")
+        if pair.per_gpu:
+            words = tuple(word for word in words if word.endswith("per_gpu"))
+        found = [value for word in words if (value := self.server.value(word))]
+        servers = max(1, self.observation.replicas)
+        found += [value * servers for word in words[:1] if servers > 1 and (value := self.server.value(word))]
+        if not found:
+            return None
+        rate = pair.rate
+        return min(found, key=lambda value: max(value / rate, rate / value))
