@@ -98,6 +98,7 @@ class LogReader:
         self._order: list[Parse] = list(PARSERS.values()) if engine is None else [PARSERS[engine]]
         self._told = engine or ""
         self._in_trace = False
+        self._stopping = False
         self._pieces: dict[str, list[str]] = {}
         self._last_seconds: float | None = None
         self._years_seconds = 0.0
@@ -148,6 +149,12 @@ class LogReader:
             self._in_trace = True
         elif line.message[:1] not in (" ", "\t"):
             self._in_trace = False
+        if found.kind == "shutdown":
+            self._stopping = True
+        elif found.failure == "child_failed" and self._stopping:  # asked to stop, the children are stopped
+            found.kind, found.failure = "shutdown", ""
+        elif found.kind == "ready":
+            self._stopping = False
         if found.time_seconds is not None and not line.has_year:
             found.time_seconds = self._in_order(found.time_seconds)
         return found
@@ -156,16 +163,21 @@ class LogReader:
         """The line as the first engine that knows it reads it; the engine of the log is tried first."""
         order = self._order
         settled = not line.engine and len(self.engines) == 1 and self.understood > _SETTLED
+        anybodys: LogEvent | None = None
         for index, parse in enumerate(order[:1] if settled else order):
             found = parse(line)
             if found is None:
                 continue
             if not line.engine and found.failure in _ANYBODYS and found.kind in _TROUBLE:
-                found.engine = self._main_engine()  # what any program might say tells nothing of the engine
-            elif index:
+                # what any program might say tells nothing of the engine; another one may know it better
+                if anybodys is None or anybodys.failure in ("", "exception"):
+                    found.engine = self._main_engine()
+                    anybodys = found
+                continue
+            if index:
                 order.insert(0, order.pop(index))
             return found
-        return None
+        return anybodys
 
     def _main_engine(self) -> str:
         return max(self.engines, key=self.engines.__getitem__, default=self._told)

@@ -135,7 +135,7 @@ def _settings(line: LogLine, text: str, head: str) -> LogEvent:
     values = setting_values(found, _NAMES)
     if speculative not in ("None", ""):
         for key, value in setting_values(settings(speculative, _SPECULATIVE), frozenset()).items():
-            values[f"speculative_{key.removeprefix('num_').replace('spec_', 'speculative_')}"] = value
+            values["speculative_method" if key == "method" else "speculative_tokens"] = value
     if version := _VERSION.search(head):
         values["version"] = version[1] or version[2]
     return event(line, ENGINE, "settings", values)

@@ -192,15 +192,12 @@ ENTRIES: tuple[Failure, ...] = (
         _W,
         (
             "using native implementation",
-            "Falling back to",
-            "falling back to",
             "Model Runner V2 requires Triton",
             "Triton is not installed",
             "Disabling Triton",
         ),
         "A part runs on a general implementation, not on the one made for it.",
         "Install what the message names, where that part matters.",
-        Constraint.KERNEL_PATH,
     ),
     Failure(
         "compiled_while_serving",
