@@ -13,7 +13,8 @@ from headrace.net.redact import redact
 MAX_TEXT: Final = 400  # characters kept of a message
 MAX_WORD: Final = 64  # characters kept of a value that is a word
 MAX_NAME: Final = 200  # characters kept of a model's name or path
-_MAX_UNKNOWN = 16  # pairs kept of one line
+_MAX_UNKNOWN = 16  # unknown pairs kept of one line
+_MAX_PAIRS = 8192  # characters of a line of pairs; the longest known has 600
 
 _NUMBER = re.compile(r"[-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:[eE][-+]?\d{1,3})?")
 _WORDS: Mapping[str, float] = {"True": 1.0, "False": 0.0, "true": 1.0, "false": 0.0}
@@ -62,7 +63,7 @@ def pairs(message: str, words: Mapping[str, str]) -> tuple[dict[str, Value], dic
     """
     values: dict[str, Value] = {}
     unknown: dict[str, str] = {}
-    for part in message.split(", "):
+    for part in message[:_MAX_PAIRS].split(", "):
         key, colon, raw = part.partition(": ")
         if not colon:
             continue

@@ -20,6 +20,7 @@ from headrace.engines.log_event import NO_RANKS
 
 MAX_LINE_CHARACTERS = 262_144  # SGLang prints its settings as one line of 30,000
 _MAX_LAYERS = 8
+_DOCKER_CUT = 4096  # characters: 16 KiB of the widest
 _SEARCH = 400  # characters in which an engine's header is looked for behind an unknown prefix
 YEAR_UNTOLD = 2000  # vLLM writes no year; a leap year, so that 29 February exists
 
@@ -289,7 +290,8 @@ def _take_record(line: LogLine) -> bool:
     level = str(record.levelname or record.level or "").upper()
     if level in ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"):
         line.level = level
-    line.continues = record.log is not None and not inner.endswith("\n")
+    # Docker cuts at 16 KiB; others write whole lines without their end
+    line.continues = record.log is not None and not inner.endswith("\n") and len(inner) >= _DOCKER_CUT
     line.message = _clean(inner)
     return True
 

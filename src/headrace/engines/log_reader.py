@@ -32,6 +32,7 @@ PARSERS: dict[str, Parse] = {
 _SKIP = 1 << 20
 _YEAR_SECONDS = 366 * 86_400  # of 2000, the year that stands for an untold one
 _HALF_YEAR = _YEAR_SECONDS / 2
+_MAX_CUT_LINES = 64  # hosts whose cut lines wait for their rest at once
 _SETTLED = 200  # events of one engine, and none of another, after which lines without a header are its own
 _TROUBLE = frozenset(("failure", "warning", "note", "traceback"))
 _ANYBODYS = SHARED_IDS | {"exception", ""}
@@ -99,7 +100,7 @@ class LogReader:
         self._told = engine or ""
         self._in_trace = False
         self._stopping = False
-        self._pieces: dict[str, list[str]] = {}
+        self._pieces: dict[str, tuple[LogLine, io.StringIO]] = {}
         self._last_seconds: float | None = None
         self._years_seconds = 0.0
 
@@ -197,17 +198,24 @@ class LogReader:
 
     def _joined(self, line: LogLine) -> LogLine | None:
         """The line with the pieces before it; None while it goes on."""
-        pieces = self._pieces.setdefault(line.host, [])
-        if sum(map(len, pieces)) < MAX_LINE_CHARACTERS:
-            pieces.append(line.message)
+        if line.host not in self._pieces:
+            if not line.continues:
+                return line
+            if len(self._pieces) >= _MAX_CUT_LINES:
+                self._pieces.clear()  # names without end: none of them is a container
+            self._pieces[line.host] = (line, io.StringIO())
+        first, text = self._pieces[line.host]
+        if text.tell() < MAX_LINE_CHARACTERS:
+            text.write(line.message)
         if line.continues:
             return None
         del self._pieces[line.host]
-        if len(pieces) == 1:
-            return line
-        whole = unwrap("".join(pieces))
-        whole.time_seconds = line.time_seconds if line.time_seconds is not None else whole.time_seconds
-        whole.host = whole.host or line.host
+        if first.engine:  # the header was whole in the first piece
+            first.message = text.getvalue()
+            return first
+        whole = unwrap(text.getvalue())
+        whole.time_seconds = first.time_seconds if first.time_seconds is not None else whole.time_seconds
+        whole.host = whole.host or first.host
         return whole
 
     def _texts(self, stream: BinaryIO) -> Iterator[str]:

@@ -153,9 +153,11 @@ def _request(line: LogLine) -> LogEvent | None:
     return event(line, ENGINE, "request", values)
 
 
-def _unsaid(line: LogLine) -> LogEvent:
+def _unsaid(line: LogLine) -> LogEvent | None:
     """A request as it came or went (--log-requests): it holds the prompt, of which nothing is kept."""
-    return event(line, ENGINE, "note")
+    return (
+        event(line, ENGINE, "note") if line.message.startswith(("Receive: ", "Finish: ", "Finish ")) else None
+    )
 
 
 def _metric(line: LogLine) -> LogEvent | None:

@@ -212,7 +212,7 @@ ENTRIES: tuple[Failure, ...] = (
         "compilation_disabled",
         _W,
         ("Inductor compilation was disabled",),
-        "torch.compile is off, and what depends on it too.",
+        "PyTorch's compiler is off, and what depends on it too.",
         "Drop --enforce-eager or the compilation level.",
         Constraint.STEP_OVERHEAD,
     ),

@@ -170,9 +170,10 @@ def _speculation(line: LogLine) -> LogEvent | None:
     return speculation
 
 
-def _unsaid(line: LogLine) -> LogEvent:
-    """A request as it came: it may hold the prompt, of which nothing is kept."""
-    return event(line, ENGINE, "note")
+def _unsaid(line: LogLine) -> LogEvent | None:
+    """A request as it came or went: it may hold the prompt, of which nothing is kept."""
+    known = ("Received request", "Added request", "Generated response", "Finished request")
+    return event(line, ENGINE, "note") if line.message.startswith(known) else None
 
 
 def _metric(line: LogLine) -> LogEvent | None:
