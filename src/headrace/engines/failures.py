@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from headrace.words import Constraint
 
@@ -51,18 +51,17 @@ class Failure:
         return re.compile(self.pattern) if self.pattern else None
 
 
-class Catalogue:
-    """The entries of one engine, the shared ones after them."""
+class _Index:
+    """Finds the first of some entries one of whose texts stands in a message.
+
+    A line of a log is looked at for a hundred texts: nearly all are ruled out at once by an inner word.
+    """
 
     def __init__(self, entries: Sequence[Failure]) -> None:
-        self.entries: tuple[Failure, ...] = (*entries, *SHARED)
-        self.by_id = {entry.id: entry for entry in self.entries}
-        if len(self.by_id) != len(self.entries):
-            raise ValueError("two entries of one id")
-        # A line of a log is looked at for 200 texts: most are ruled out at once by one of their inner words.
+        self._entries = entries
         self._short: list[tuple[int, str]] = []
         self._by_word: dict[str, list[tuple[int, str]]] = {}
-        for number, entry in enumerate(self.entries):
+        for number, entry in enumerate(entries):
             for mark in entry.marks:
                 word = max(mark.split(" ")[1:-1], key=len, default="")
                 if len(word) > 3:
@@ -72,17 +71,32 @@ class Catalogue:
         self._words = frozenset(self._by_word)
 
     def find(self, message: str) -> Failure | None:
-        """Returns the first entry one of whose texts stands in the message, or None."""
-        first = len(self.entries)
+        first = len(self._entries)
         for number, mark in self._short:
             if mark in message:
                 first = number
                 break
-        for word in self._words.intersection(message.split(" ")):
+        words = message.split(" ")
+        for word in () if self._words.isdisjoint(words) else self._words.intersection(words):
             for number, mark in self._by_word[word]:
                 if number < first and mark in message:
                     first = number
-        return self.entries[first] if first < len(self.entries) else None
+        return self._entries[first] if first < len(self._entries) else None
+
+
+class Catalogue:
+    """The entries of one engine, the shared ones after them."""
+
+    def __init__(self, entries: Sequence[Failure]) -> None:
+        self.entries: tuple[Failure, ...] = (*entries, *SHARED)
+        self.by_id = {entry.id: entry for entry in self.entries}
+        if len(self.by_id) != len(self.entries):
+            raise ValueError("two entries of one id")
+        self._own = _Index(tuple(entries))
+
+    def find(self, message: str) -> Failure | None:
+        """Returns the first entry one of whose texts stands in the message, or None."""
+        return self._own.find(message) or _find_shared(message)
 
 
 _F, _W, _N = Severity.FAILURE, Severity.WARNING, Severity.NOTE
@@ -324,3 +338,10 @@ SHARED: tuple[Failure, ...] = (
 )
 
 SHARED_IDS = frozenset(entry.id for entry in SHARED)
+_SHARED_INDEX = _Index(SHARED)
+
+
+@lru_cache(maxsize=4)
+def _find_shared(message: str) -> Failure | None:
+    """The shared entry of a message; remembered, for each engine's parser asks in turn."""
+    return _SHARED_INDEX.find(message)

@@ -45,6 +45,7 @@ _LEVEL = re.compile(
 )
 _REPEATED = re.compile(r" ?\[repeated (\d{1,6})x across (?:all )?cluster\].*$")
 _RANK = re.compile(r"(ATTN_CP|MOE_DP|DCP|PCP|DP|PP|TP|EP)(\d{1,6})")
+_LEVEL_LETTERS = frozenset("IWECF")
 _HOST = re.compile(r"[\w.:,/<>()\[\] -]{1,100}")
 _MONTHS = {
     name: 1 + at // 3
@@ -69,30 +70,19 @@ class LogLine:
         continues: a piece of a line that the container runtime cut; the rest follows.
     """
 
-    __slots__ = (
-        "continues",
-        "engine",
-        "file",
-        "has_year",
-        "host",
-        "level",
-        "message",
-        "ranks",
-        "repeated",
-        "time_seconds",
-    )
+    # defaults on the class: most lines set three of them
+    time_seconds: float | None = None
+    has_year = True
+    ranks: Mapping[str, int] = NO_RANKS
+    level = ""
+    engine = ""
+    file = ""
+    host = ""
+    repeated = 1
+    continues = False
 
     def __init__(self, message: str) -> None:
         self.message = message
-        self.time_seconds: float | None = None
-        self.has_year = True
-        self.ranks: Mapping[str, int] = NO_RANKS
-        self.level = ""
-        self.engine = ""
-        self.file = ""
-        self.host = ""
-        self.repeated = 1
-        self.continues = False
 
 
 class _Record(msgspec.Struct):
@@ -123,17 +113,29 @@ def unwrap(text: str) -> LogLine:
     if text[:2] != "[2" or "\x1b" in text or "\r" in text:
         text = _clean(text)
     line = LogLine(text)
+    found = _SGLANG.match(text) if text[:2] == "[2" else None
+    if found:
+        _take_sglang(line, found)
+        if line.message[:1] in _LEVEL_LETTERS:
+            _take_level(line)
+        if "[repeated " in line.message:
+            _take_repeated(line)
+        return line
     for _ in range(_MAX_LAYERS):
         if not _peel(line):
             break
     if not line.engine:
         _search_header(line)
-    if line.repeated == 1 and "[repeated " in line.message:
-        found = _REPEATED.search(line.message)
-        if found:
-            line.repeated = int(found[1])
-            line.message = line.message[: found.start()]
+    if "[repeated " in line.message:
+        _take_repeated(line)
     return line
+
+
+def _take_repeated(line: LogLine) -> None:
+    found = _REPEATED.search(line.message)
+    if found:
+        line.repeated = int(found[1])
+        line.message = line.message[: found.start()]
 
 
 def _clean(text: str) -> str:
@@ -155,7 +157,7 @@ def _peel(line: LogLine) -> bool:
         found = _SGLANG.match(text)
         if found and not line.engine:
             _take_sglang(line, found)
-            return line.message[:1] in "IWE" and _take_level(line) and False
+            return line.message[:1] in _LEVEL_LETTERS and _take_level(line) and False
         return _take_pod(line)
     if first == "(":
         return _take_process(line)
@@ -176,11 +178,12 @@ def _peel(line: LogLine) -> bool:
 
 def _take_sglang(line: LogLine, found: re.Match[str]) -> None:
     line.engine = "sglang"
+    stamp, fraction, ranks = found.groups()
     if line.time_seconds is None or not line.has_year:
-        line.time_seconds = _at(found[1], found[2])
+        line.time_seconds = _at(stamp, fraction) if fraction else _second(stamp, None)
         line.has_year = True
-    if found[3]:
-        line.ranks = _ranks(found[3])
+    if ranks:
+        line.ranks = _ranks(ranks)
     line.message = line.message[found.end() :]
 
 
@@ -262,6 +265,10 @@ def _take_journal(line: LogLine) -> bool:
 
 def _take_level(line: LogLine) -> bool:
     """Python's and uvicorn's `INFO:     `, `WARNING - `."""
+    if line.message.startswith("INFO:     "):  # uvicorn's record of every request
+        line.level = "INFO"
+        line.message = line.message[10:]
+        return True
     found = _LEVEL.match(line.message)
     if not found:
         return False

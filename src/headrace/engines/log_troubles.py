@@ -6,13 +6,11 @@ import re
 from functools import lru_cache
 
 from headrace.engines.failures import Catalogue, Failure
-from headrace.engines.log_event import LogEvent, Value
+from headrace.engines.log_event import NOTHING, LogEvent, Value
 from headrace.engines.log_fields import number, scrub
 from headrace.engines.log_lines import LogLine
 
-_ACCESS = re.compile(
-    r'[\w.:\[\]-]{1,60} - "([A-Z]{3,7}) ([^\s"?]{1,200})[^"]{0,4000}" (\d{3})'
-)  # uvicorn's: the query is left out
+_STATUS = re.compile(r"[0-9]{3}(?![0-9])")
 _FRAME = re.compile(r'\s*File "[^"]{1,500}", line \d+')
 _CARETS = re.compile(r"[\s~^]*\^[\s~^]*$")
 _TRACE_STARTS = (
@@ -33,9 +31,12 @@ def event(line: LogLine, engine: str, kind: str, values: dict[str, Value] | None
         engine,
         line.time_seconds,
         line.ranks,
-        values if values is not None else {},
-        host=line.host,
-        repeated=line.repeated,
+        {} if values is None else values,
+        NOTHING,
+        "",
+        "",
+        line.host,
+        line.repeated,
     )
 
 
@@ -47,15 +48,20 @@ def told(line: LogLine, engine: str, kind: str, values: dict[str, Value] | None 
 
 
 def access(line: LogLine, engine: str) -> LogEvent | None:
-    """Returns an `access` event where the line is uvicorn's record of a request, else None."""
-    if ' - "' not in line.message[:80]:
+    """Returns an `access` event where the line is uvicorn's record of a request, else None.
+
+    The query of the address is left out.
+    """
+    client, dash, rest = line.message.partition(' - "')
+    if not dash or len(client) > 60:
         return None
-    found = _ACCESS.match(line.message)
-    if not found:
+    request, quote, status = rest.rpartition('" ')
+    method, space, target = request.partition(" ")
+    if not quote or not space or not method.isupper() or not _STATUS.match(status):
         return None
-    return event(
-        line, engine, "access", {"method": found[1], "path": _path(found[2]), "status": float(found[3])}
-    )
+    path = target.partition(" ")[0].partition("?")[0]
+    values: dict[str, Value] = {"method": method[:16], "path": _path(path[:200]), "status": float(status[:3])}
+    return event(line, engine, "access", values)
 
 
 @lru_cache(maxsize=1024)

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 
 from headrace.engines.log_event import NOTHING, LogEvent, Value
-from headrace.engines.log_fields import number, pairs
+from headrace.engines.log_fields import Pairs, number, pairs
 from headrace.engines.log_lines import LogLine, unwrap
 from headrace.engines.log_troubles import access, event, trouble
 from headrace.engines.sglang import boot_lines
@@ -71,6 +71,7 @@ BATCH_WORDS: Mapping[str, str] = {
 }
 """Key of a batch line → word of the event. `cuda_graph` of a prefill line is about the piecewise graph."""
 
+_DECODE, _PREFILL = Pairs(BATCH_WORDS), Pairs(BATCH_WORDS)
 _BATCH = re.compile(r"(Decode|Prefill) batch(?: \[(\d{1,12})\])?[.,]? ?")
 _RETRACTED: Mapping[str, str] = {
     "#retracted_reqs": "retracted",
@@ -116,17 +117,25 @@ def parse(line: LogLine) -> LogEvent | None:
 
 def _batch(line: LogLine) -> LogEvent | None:
     message = line.message
-    found = _BATCH.match(message)
-    if not found:
-        return None
-    values, unknown = pairs(message[found.end() :].rstrip(", "), BATCH_WORDS)
+    iteration = None
+    if message.startswith("Decode batch, #"):
+        kind, reader, start = "decode", _DECODE, 14
+    elif message.startswith("Prefill batch, #"):
+        kind, reader, start = "prefill", _PREFILL, 15
+    else:
+        found = _BATCH.match(message)
+        if not found:
+            return None
+        kind, reader = ("decode", _DECODE) if found[1] == "Decode" else ("prefill", _PREFILL)
+        start, iteration = found.end(), found[2]
+    values, unknown = reader.read(message, start)
     if not values:
         return None
-    if found[2]:
-        values["iteration"] = float(found[2])
-    batch = event(line, ENGINE, "decode" if found[1] == "Decode" else "prefill", values)
-    batch.unknown = unknown or NOTHING
-    return batch
+    if iteration:
+        values["iteration"] = float(iteration)
+    return LogEvent(
+        kind, ENGINE, line.time_seconds, line.ranks, values, unknown, "", "", line.host, line.repeated
+    )
 
 
 def _retraction(line: LogLine) -> LogEvent | None:

@@ -286,7 +286,7 @@ ENTRIES: tuple[Failure, ...] = (
     Failure(
         "state_dtype_changed",
         _W,
-        ("Reset SSM cache type", "mamba_ssm_cache_dtype", "mamba_ssm_dtype"),
+        ("Reset SSM cache type",),
         "The data type of the recurrent state is not the one that was asked for or stored.",
         "Check it: float32 doubles the bytes of the state pool against bfloat16.",
     ),
