@@ -15,11 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from headrace.engines.failures import SHARED_IDS
+from headrace.engines.failures import SHARED_IDS, Catalogue, Failure
 from headrace.engines.llamacpp import logs as llamacpp_logs
 from headrace.engines.log_event import LogEvent
 from headrace.engines.log_lines import MAX_LINE_CHARACTERS, LogLine, unwrap
+from headrace.engines.sglang import failures as sglang_failures
 from headrace.engines.sglang import logs as sglang_logs
+from headrace.engines.vllm import failures as vllm_failures
 from headrace.engines.vllm import logs as vllm_logs
 from headrace.errors import InputError, UsageError, nearest
 
@@ -28,6 +30,11 @@ PARSERS: dict[str, Parse] = {
     "sglang": sglang_logs.parse,
     "vllm": vllm_logs.parse,
     "llamacpp": llamacpp_logs.parse,
+}
+CATALOGUES: dict[str, Catalogue] = {
+    "sglang": sglang_failures.CATALOGUE,
+    "vllm": vllm_failures.CATALOGUE,
+    "llamacpp": llamacpp_logs.CATALOGUE,
 }
 _SKIP = 1 << 20
 _YEAR_SECONDS = 366 * 86_400  # of 2000, the year that stands for an untold one
@@ -55,6 +62,15 @@ class Limits:
 
     line_bytes: int = MAX_LINE_CHARACTERS
     unpacked_bytes: int = 16 << 30
+
+
+def explained(failure: str, engine: str | None = None) -> Failure | None:
+    """Returns the catalogue's entry for `LogEvent.failure`: meaning, mend, the constraint it speaks for.
+
+    None for an id that no catalogue has (`exception`, "", one of another version of headrace).
+    """
+    asked = [CATALOGUES[engine]] if engine in CATALOGUES else list(CATALOGUES.values())
+    return next((found for each in asked if (found := each.by_id.get(failure))), None)
 
 
 def parse_line(text: str, engine: str | None = None) -> LogEvent | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.engines.log_reader import Limits, LogReader, parse_line
+from headrace.engines.log_reader import Limits, LogReader, explained, parse_line
 from headrace.errors import InputError, UsageError
 
 SGLANG = "[2026-03-04 05:06:07] Decode batch, #running-req: {}, #token: 400, token usage: 0.25, #queue-req: 8"
@@ -202,6 +202,14 @@ def test_other_compressions_are_named(begin: bytes) -> None:
 def test_a_missing_file_says_so(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be read"):
         list(LogReader(tmp_path / "none.log"))
+
+
+def test_an_events_failure_is_explained() -> None:
+    found = explained("state_blocks_too_few", "vllm")
+    assert found is not None
+    assert found.constraint == "state_pool"
+    assert explained("gpu_out_of_memory") == explained("gpu_out_of_memory", "vllm") is not None
+    assert explained("exception") is explained("", "sglang") is explained("kv_pool_full", "vllm") is None
 
 
 def test_an_empty_log_is_empty() -> None:

@@ -207,6 +207,33 @@ def test_the_line_with_cap_and_pool() -> None:
             {"kv_capacity_tokens": 99, "kv_pool_gib": 3.25},
             "",
         ),
+        (
+            "Post-capture KV sizing: KV cache allocated. dtype: torch.bfloat16, #tokens: 1234, "
+            "KV size: 5.50 GB, avail mem=2.25 GB",
+            {"kv_capacity_tokens": 1234, "kv_pool_gib": 5.5, "kv_dtype": "bfloat16"},
+            "",
+        ),
+        (
+            "Use sliding window memory pool. full_layer_tokens=800, swa_layer_tokens=640",
+            {"kv_capacity_tokens": 800, "swa_capacity_tokens": 640},
+            "",
+        ),
+        (
+            "SWA ring: swa_max_total_num_tokens 900 -> 700 (fixed per-request SWA ring capacity).",
+            {"swa_capacity_tokens": 700},
+            "",
+        ),
+        (
+            "Allocating KV hierarchical KV host pool: 5000 tokens, 6.00 GB host memory.",
+            {"host_kv_capacity_tokens": 5000},
+            "",
+        ),
+        (
+            "[unified-memory-pool]   total_bytes=9, max_total_num_tokens=70, max_mamba_cache_size=6, "
+            "max_num_reqs=5, speculative_num_draft_tokens=None",
+            {"kv_capacity_tokens": 70, "state_slots": 6},
+            "",
+        ),
     ],
 )
 def test_a_size_line(text: str, values: dict[str, float | str], failure: str) -> None:

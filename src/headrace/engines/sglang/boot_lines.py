@@ -205,6 +205,34 @@ def _allocated(line: LogLine) -> LogEvent:
     return event(line, ENGINE, "capacity", values)
 
 
+def _post_capture(line: LogLine) -> LogEvent | None:
+    """The KV pool as sized anew after the graphs were captured (0.5.17 on)."""
+    sized = _allocated(line)
+    values = {**sized.values, **_named(line.message, _TOTALS)}
+    return event(line, ENGINE, "capacity", values) if values else None
+
+
+def _window_ring(line: LogLine) -> LogEvent | None:
+    found = re.search(r" -> (\d{1,12})", line.message[:400])
+    return event(line, ENGINE, "capacity", {"swa_capacity_tokens": float(found[1])}) if found else None
+
+
+def _host_pool(line: LogLine) -> LogEvent | None:
+    """The pools of the hierarchical cache in host memory."""
+    values: dict[str, Value] = {}
+    if found := re.search(r"host pool: (\d{1,12}) tokens", line.message[:400]):
+        values["host_kv_capacity_tokens"] = float(found[1])
+    if found := re.search(r"\((\d{1,12}) state slots", line.message[:400]):
+        values["host_state_slots"] = float(found[1])
+    return event(line, ENGINE, "capacity", values) if values else None
+
+
+def _unified(line: LogLine) -> LogEvent:
+    """One buffer for KV and state (0.5.15 on): its sizes, where the line has them."""
+    values = _named(line.message, {**_TOTALS, "max_mamba_cache_size": "state_slots"})
+    return event(line, ENGINE, "capacity", values) if values else _boot(line)
+
+
 def _cap(line: LogLine) -> LogEvent | None:
     if found := _CAPPED.match(line.message):
         capped = event(
@@ -282,7 +310,10 @@ _READERS: tuple[tuple[str, Callable[[LogLine], LogEvent | None]], ...] = (
     ("DSv4 memory calculation", _profile),
     ("Use sliding window memory pool", _totals),
     ("Use Sliding window memory pool", _totals),
-    ("Post-capture KV sizing", _totals),
+    ("Post-capture KV sizing", _post_capture),
+    ("SWA ring: swa_max", _window_ring),
+    ("Allocating ", _host_pool),
+    ("[unified-memory-pool]", _unified),
     ("Capture cuda graph bs [", _graphs),
     ("Capture CUDA graph bs [", _graphs),
     *((start, _memory) for start, _ in _STAGES if start != "Capture"),
