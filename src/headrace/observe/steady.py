@@ -85,3 +85,13 @@ def growth(seconds: Column, values: Column) -> Growth | None:
             first, last = moved[0], moved[-1]
             return Growth(float(counts[last] - counts[first]), float(times[last] - times[first]), 0)
     return Growth(float(counts[-1] - counts[0]), span, 0)
+
+
+def queue_grows(queued: Column) -> bool | None:
+    """Whether the queue's last third lies well above its first; None with fewer than nine samples."""
+    known = queued[np.isfinite(queued)]
+    if len(known) < 9:
+        return None
+    third = len(known) // 3
+    before, after = float(np.median(known[:third])), float(np.median(known[-third:]))
+    return after > 1.25 * before + 4

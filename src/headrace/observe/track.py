@@ -10,7 +10,7 @@ import numpy as np
 from headrace.engines.metrics import Page
 from headrace.observe.observation import Column, Event, Window
 from headrace.observe.readings import BY_RANK, READINGS
-from headrace.observe.steady import Growth, growth, steady_window, typical
+from headrace.observe.steady import Growth, growth, queue_grows, steady_window, typical
 from headrace.quantities import Origin, Quantity
 
 STALE_SECONDS = 10.0  # gauges and counters that stand still for so long, while requests are said to run
@@ -81,6 +81,7 @@ class _Reducer:
             if low < high:
                 quantity = quantity.with_range(low, high)
             (found.capacities if READINGS[word].capacity else found.readings)[word] = quantity
+        self._queue()
         self._by_rank()
         self._rates()
         self._means()
@@ -89,6 +90,12 @@ class _Reducer:
         for page in self._pages:
             found.notes += [note for note in page.notes if note not in found.notes]
         return found
+
+    def _queue(self) -> None:
+        queued = self._gauges.get("queued")
+        if queued is not None and (grows := queue_grows(queued[self._first : self._last + 1])) is not None:
+            source = f"{self._names.get('queued', 'queued')}, last third against first"
+            self._found.readings["queue_growing"] = Quantity(float(grows), "yes/no", Origin.MEASURED, source)
 
     # ── counters ──────────────────────────────────────────────────────────────────────────────────────────
     def _rates(self) -> None:
@@ -215,13 +222,17 @@ class _Reducer:
                 "long prefill."
             )
             return
-        gauges = [word for word in (*self._gauges, "output_tokens_per_s") if word in self._found.readings]
+        gauges = [
+            word
+            for word in (*self._gauges, "output_tokens_per_s", "queue_growing")
+            if word in self._found.readings
+        ]
         for word in gauges:
             self._found.readings.pop(word, None)
         names = ", ".join(sorted(set(gauges)))
         self._found.notes.append(
-            f"no token was made in {grown.seconds:.3g} s: the gauges ({names}) are left over from earlier work "
-            "and are not read. Watch the server while it works."
+            f"no token was made in {grown.seconds:.3g} s: the gauges ({names}) are left over from earlier "
+            "work and are not read. Watch the server while it works."
         )
 
     def _by_rank(self) -> None:
