@@ -18,7 +18,7 @@ from typing import BinaryIO
 from headrace.engines.failures import SHARED_IDS, Catalogue, Failure
 from headrace.engines.llamacpp import logs as llamacpp_logs
 from headrace.engines.log_event import LogEvent
-from headrace.engines.log_lines import MAX_LINE_CHARACTERS, LogLine, unwrap
+from headrace.engines.log_lines import MAX_LINE_CHARACTERS, LogLine, second_header, unwrap
 from headrace.engines.sglang import failures as sglang_failures
 from headrace.engines.sglang import logs as sglang_logs
 from headrace.engines.vllm import failures as vllm_failures
@@ -135,7 +135,14 @@ class LogReader:
 
     def _events(self, stream: BinaryIO) -> Iterator[LogEvent]:
         for text in self._texts(stream):
-            found = self.parse(text)
+            rest = text
+            # two ranks wrote at once: a second header within the line begins a line of its own
+            while rest[:3] == "[20" and (at := second_header(rest)):
+                found = self.parse(rest[:at])
+                if found is not None:
+                    yield found
+                rest = rest[at:]
+            found = self.parse(rest)
             if found is not None:
                 yield found
 

@@ -74,6 +74,12 @@ def test_two_engines_in_one_log() -> None:
     ]
 
 
+def test_two_ranks_that_wrote_into_one_line() -> None:
+    text = "[2026-03-04 05:06:07 TP{0}] Decode batch, #running-req: {0}, #queue-req: 5"
+    events = list(reader("".join(text.format(rank) for rank in range(3)) + "\n"))
+    assert [(event.ranks["tp"], event.number("running")) for event in events] == [(0, 0), (1, 1), (2, 2)]
+
+
 def test_a_told_engine_is_the_only_one() -> None:
     assert running(reader(lines(1) + VLLM.format("03-04 05:06:08", 77), "vllm")) == [77]
 

@@ -123,6 +123,14 @@ def test_ranks_of_vllms_processes() -> None:
     )
 
 
+@pytest.mark.parametrize("prefix", ["… ", "my-logger scheduler.py:9 | ", "ERROR? no: "])
+def test_a_batch_line_behind_anything(prefix: str) -> None:
+    for text in (SGLANG.partition("] ")[2], VLLM.partition("Engine 001: ")[2]):
+        found = parse_line(prefix + text)
+        assert found is not None
+        assert found.values["running"] == 19
+
+
 def test_a_secret_before_an_unknown_prefix_is_no_host() -> None:
     found = parse_line(f"HF_TOKEN=abcdefgh12345 {SGLANG}")
     assert found is not None

@@ -88,14 +88,10 @@ _STAGES: tuple[tuple[str, str], ...] = (
     ("Load weight begin", "weights_begin"),
     ("Load weight end", "weights_end"),
     ("Memory pool end", "pools_end"),
-    ("Capture piecewise CUDA graph begin", "prefill_graphs_begin"),
-    ("Capture piecewise CUDA graph end", "prefill_graphs_end"),
-    ("Capture prefill", "prefill_graphs"),
-    ("Capture draft", "draft_graphs"),
-    ("Capture cuda graph begin", "graphs_begin"),
-    ("Capture cuda graph end", "graphs_end"),
-    ("Capture", "graphs"),
+    ("Capture ", ""),
 )
+_CAPTURE = re.compile(r"Capture (.{0,60}?)(?:cuda|CUDA|cpu|npu) [gG]raph (begin|end)")
+_GRAPHS = (("draft", "draft_graphs"), ("prefill", "prefill_graphs"), ("piecewise", "prefill_graphs"))
 _TOTALS = {
     "max_total_num_tokens": "kv_capacity_tokens",
     "max_running_requests": "cap",
@@ -146,11 +142,15 @@ def _settings(line: LogLine) -> LogEvent:
     return event(line, ENGINE, "settings", setting_values(settings(text, SETTINGS), _NAMES))
 
 
-def _memory(line: LogLine) -> LogEvent:
+def _memory(line: LogLine) -> LogEvent | None:
     message = line.message
     stage = next(name for start, name in _STAGES if message.startswith(start))
-    if stage in ("graphs", "draft_graphs", "prefill_graphs"):
-        stage += "_end" if " end" in message[:60] else "_begin"
+    if stage == "":  # `Capture NAME cuda graph begin`, from 0.5.14
+        found = _CAPTURE.match(message)
+        if not found:
+            return None
+        kind = next((kind for word, kind in _GRAPHS if word in found[1].lower()), "graphs")
+        stage = f"{kind}_{found[2]}"
     values: dict[str, Value] = {"stage": stage}
     for key, raw in _MEMORY.findall(message):
         value = number(raw)
@@ -316,9 +316,7 @@ _READERS: tuple[tuple[str, Callable[[LogLine], LogEvent | None]], ...] = (
     ("[unified-memory-pool]", _unified),
     ("Capture cuda graph bs [", _graphs),
     ("Capture CUDA graph bs [", _graphs),
-    *((start, _memory) for start, _ in _STAGES if start != "Capture"),
-    ("Capture target", _memory),
-    ("Capture decode", _memory),
+    *((start, _memory) for start, _ in _STAGES),
     ("Using KV cache dtype", _kv_dtype),
     ("The server is fired up", _ready),
     ("Engine startup timings", _timings),

@@ -18,6 +18,7 @@ from headrace.engines.sglang import boot_lines
 from headrace.engines.sglang.failures import CATALOGUE
 
 ENGINE = "sglang"
+_ANYWHERE = 200  # characters in which a batch line may begin
 
 BATCH_WORDS: Mapping[str, str] = {
     "#running-req": "running",
@@ -107,6 +108,11 @@ def parse(line: LogLine) -> LogEvent | None:
         found = handler(line)
         if found is not None:
             return found
+    if " batch" in message[:_ANYWHERE]:  # behind a prefix nobody knows
+        within = _BATCH.search(message, 0, _ANYWHERE)
+        if within and "#" in message[within.end() : within.end() + 2]:
+            line.message = message[within.start() :]
+            return _batch(line)
     if line.level == "INFO" and line.engine:
         return access(line, ENGINE)
     found = trouble(line, ENGINE, CATALOGUE)

@@ -19,6 +19,7 @@ from headrace.engines.vllm import boot_lines
 from headrace.engines.vllm.failures import CATALOGUE
 
 ENGINE = "vllm"
+_ANYWHERE = 200  # characters in which a statistics line may begin
 
 STATS_WORDS: Mapping[str, str] = {
     "Avg prompt throughput": "prefill_tokens_per_s",
@@ -91,6 +92,9 @@ def parse(line: LogLine) -> LogEvent | None:
         if found is not None:
             found.values = {**found.values, "engines": float(aggregated[1])}
         return found
+    at = message.find("Avg prompt throughput: ", 0, _ANYWHERE)
+    if at > 0:  # behind a prefix nobody knows
+        return _averages(line, message[at:])
     found = trouble(line, ENGINE, CATALOGUE)
     if found is None:
         return None
