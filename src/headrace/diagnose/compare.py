@@ -89,7 +89,8 @@ def compare(
             reached = derived(rate.value / bound.value, "fraction", "rate ÷ bound", rate=rate, bound=bound)
             reached = reached.with_range(low / bound.value, high / bound.value)
     answered = tuple(_answer(claim, claims, baseline, floor, bound, context) for claim in claims)
-    contradictions = tuple(text for text in (contradiction, *_bandwidths(claims, floor, context)) if text)
+    told = (contradiction, _too_fast(baseline, floor), *_bandwidths(claims, floor, context))
+    contradictions = tuple(text for text in told if text)
     return Comparison(
         floor, bound, reached, tuple(found for found in answered if found is not None), contradictions
     )
@@ -246,6 +247,18 @@ def _implied_bandwidth(each: float, floor: Floor | None, context: Context) -> st
     if implied > 1.05 * peak.range[1]:
         return f"{each:g} tok/s per request would read the weights faster than the card can"
     return None
+
+
+def _too_fast(baseline: Baseline, floor: Floor | None) -> str:
+    """A step below the data sheet's floor cannot be: something that was told is wrong."""
+    step = baseline.get("step_seconds")
+    if floor is None or step is None or step.range[1] >= 0.97 * floor.datasheet.value:
+        return ""
+    return (
+        f"a step of {step.value * 1e3:,.1f} ms is faster than its bytes can be read "
+        f"({floor.datasheet.value * 1e3:,.1f} ms by the data sheet): running, rate, model or GPU is not "
+        f"as told"
+    )
 
 
 def _bandwidths(claims: Sequence[Claim], floor: Floor | None, context: Context) -> list[str]:

@@ -48,7 +48,7 @@ def side_of(constraint: Constraint) -> Side:
 # its kind is right. docs/accuracy.md has the reliability table that these are checked against.
 SAID = 0.9  # the engine or a counter says it in so many words
 COUNTED = 0.8  # follows from told numbers by arithmetic alone
-PAIRED = 0.75  # the same load with and without it was measured by the reporter
+PAIRED = 0.82  # the same load with and without it was measured by the reporter
 CONFIGURED = 0.6  # the set-up makes it so, and nothing else told explains it
 SUGGESTED = 0.4  # one sign, or a person's words; never decides against better evidence
 

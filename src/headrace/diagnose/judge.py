@@ -93,9 +93,9 @@ def _with_gain(view: View, finding: Finding, rungs: Sequence[LadderRung]) -> Fin
 
 
 def _weight(finding: Finding) -> float:
-    gain = finding.gain[1] if finding.gain is not None else _DEFAULT_GAIN
-    factor = min(1.15, max(0.85, 0.85 + 0.2 * (gain - 1.0))) if finding.gain is not None else 0.95
-    return finding.confidence * factor
+    """Evidence × what lifting it alone would gain, as a share of the throughput it would lead to."""
+    gain = max(1.0, finding.gain[1]) if finding.gain is not None else _DEFAULT_GAIN
+    return finding.confidence * (0.6 + 0.8 * (1.0 - 1.0 / gain))
 
 
 def _first(merged: Sequence[Finding]) -> Finding | None:
@@ -122,7 +122,8 @@ def _ruled_out(view: View, named: set[Constraint]) -> Iterable[tuple[Constraint,
     """A row per resource that a reading speaks against; a resource without a reading is under `missing`."""
     value = view.server.value
     rows: list[tuple[Constraint, str]] = []
-    queued, running, cap = view.queued, view.running, view.baseline.value("cap")
+    queued, running = view.queued, view.running
+    cap = view.cap.value if view.cap else None
     if queued is not None and queued >= 1:
         rows.append(
             (Constraint.CLIENT_CONCURRENCY, f"{queued:,.0f} wait in the server: it is offered enough")
@@ -191,7 +192,7 @@ def missing(view: View) -> tuple[str, ...]:
         lacking.append(f"running and queued requests: headrace diagnose http://HOST:PORT reads {asked}")
     elif value("queued") is None:
         lacking.append(f"queued requests: {asked}, or the engine's log lines")
-    if view.baseline.value("cap") is None:
+    if view.cap is None:
         where = (
             "the start line with max_running_requests=, or /v1/loads"
             if sglang

@@ -66,12 +66,16 @@ def _planned(view: View) -> list[LadderRung]:
 
 def _plan_disagrees(view: View) -> bool:
     """A plan that nothing reconciles with the reported cap is no ladder."""
-    cap, plan = view.baseline.value("cap"), view.planned.plan if view.planned else None
-    return bool(cap is not None and plan is not None and plan.cap and int(plan.cap.value) != int(cap))
+    cap, plan = view.cap, view.planned.plan if view.planned else None
+    if plan is None or plan.cap is None:
+        return False
+    if cap is None:
+        return view.running_is_told and view.planned_cap is None
+    return int(plan.cap.value) != int(cap.value)
 
 
 def _reported(view: View) -> list[LadderRung]:
-    cap, bound = view.baseline.get("cap"), bound_by(view)
+    cap, bound = view.cap, bound_by(view)
     rungs = []
     if cap is not None and bound is not None:
         rungs.append(LadderRung(bound[0], cap, bound[2]))
@@ -91,4 +95,8 @@ def _reported(view: View) -> list[LadderRung]:
         rungs.append(
             LadderRung(Constraint.KV_POOL, holds, f"{size.value:,.0f} KV tokens ÷ {context.value:,.0f}")
         )
+    elif (fits := view.fits_by_usage) is not None and view.running is not None:
+        used = {name: found for name in ("running", "kv_usage") if (found := view.baseline.get(name))}
+        holds = derived(float(int(fits)), "requests", "running ÷ usage of the pool", **used)
+        rungs.append(LadderRung(Constraint.KV_POOL, holds, "running ÷ usage of the pool, at this length"))
     return rungs

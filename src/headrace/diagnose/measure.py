@@ -15,7 +15,7 @@ ASSUMED_PROMPT = Quantity(
     215.0,
     "tokens",
     Origin.ASSUMED,
-    "instruction prompts with their template: 100 to 330 tokens; --facts with mean_input_tokens sets it",
+    "instruction prompts with their template: 100 to 330 tokens; a facts file's mean_input_tokens sets it",
     low=100.0,
     high=330.0,
 )

@@ -77,7 +77,8 @@ def view_of(observation: Observation, server: ServerObservation, context: Contex
     client = observation.client or ClientFacts()
     signs = read_signs(server.flags, observation.notes)
     plan = planned(server, context, None)
-    capacity = plan.plan.figures.get("kv_tokens") if plan and plan.explained else None
+    derives = plan is not None and (plan.explained is not None or (server.flags and not plan.contradiction))
+    capacity = plan.plan.figures.get("kv_tokens") if plan is not None and derives else None
     baseline = measure(observation, server, capacity)
     resident = baseline.value("context_tokens")
     if resident is not None:

@@ -10,6 +10,7 @@ from headrace.errors import UsageError
 from headrace.observe.observation import ServerObservation
 from headrace.quantities import Quantity
 
+_PRINTED_STEP = 0.01  # logs print shares with two decimals
 _REPORTED = (("cap", "cap"), ("state_slots", "slots"), ("kv_capacity_tokens", "kv"))
 
 
@@ -48,6 +49,7 @@ def planned(server: ServerObservation, context: Context, context_tokens: float |
     reported = {
         key: value for word, key in _REPORTED if (value := server.value(word)) is not None and value > 0
     }
+    _add_read_sizes(server, reported)
     if not reported:
         return Planned(told)
     found = explain(planner, told, reported)
@@ -59,6 +61,17 @@ def planned(server: ServerObservation, context: Context, context_tokens: float |
     if best.untold:
         text = f"{_difference(told, reported)}; {best.text} explains it"
     return Planned(told, best, tuple(found[1:4]), text)
+
+
+def _add_read_sizes(server: ServerObservation, reported: dict[str, float]) -> None:
+    """Sizes from what is held ÷ what share that is, where the share's rounding leaves them within 1.5 %."""
+    for key, held, share in (
+        ("slots", "state_used_slots", "state_usage"),
+        ("kv", "kv_used_tokens", "kv_usage"),
+    ):
+        used, usage = server.value(held), server.value(share)
+        if key not in reported and used and usage and _PRINTED_STEP / 2 / usage <= 0.015:
+            reported[key] = used / usage
 
 
 def _weights(server: ServerObservation) -> Quantity | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from headrace.diagnose.claims import Claim, Pair, Topic
@@ -11,6 +12,7 @@ from headrace.diagnose.floor import Floor
 from headrace.diagnose.measure import Baseline
 from headrace.engines.signs import Sign, Signs
 from headrace.observe.observation import ClientFacts, Observation, ServerObservation
+from headrace.quantities import Origin, Quantity
 
 FULL = 0.95  # a pool with less than 5 % left admits no request of more than 5 % of it
 PRESSED = 0.9  # SGLang's tuning page calls a pool under 0.9 with a queue too cautious, not full
@@ -81,6 +83,44 @@ class View:
         return flight > running * 1.1 + 1
 
     @property
+    def cap(self) -> Quantity | None:
+        """The effective cap: as reported, but never above the user's own flag; None where nobody says."""
+        cap, flag = self.baseline.get("cap"), self.running_flag
+        if cap is not None and cap.value < 1:
+            return None  # no server runs nothing: a reading from before its start
+        alone = (self.server.data_parallel or 1) == 1
+        if flag is not None and alone and cap is not None and flag < cap.value:
+            return Quantity(float(flag), "requests", Origin.CONFIGURED, "the running flag")
+        return cap
+
+    @property
+    def planned_cap(self) -> Quantity | None:
+        """The cap that the plan gives: of flags that were told, and not contradicted by what runs."""
+        plan = self.planned.plan if self.planned else None
+        if plan is None or plan.cap is None or not self.server.flags:
+            return None
+        if self.running is not None and self.running > plan.cap.value * 1.02:
+            return None
+        return plan.cap
+
+    @property
+    def fits_by_usage(self) -> float | None:
+        """Requests that the token pool would hold at this length: running ÷ usage."""
+        usages = [self.server.value(word) for word in ("kv_usage", "swa_usage")]
+        used = max((usage for usage in usages if usage is not None), default=0.0)
+        if self.running is None or used <= 0.01:
+            return None
+        return self.running / used
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing runs and nothing is made: such a window tells of no limit."""
+        rates = ("output_tokens_per_s", "prefill_tokens_per_s")
+        return (
+            self.running == 0 and self.running_is_told and not any(self.server.value(word) for word in rates)
+        )
+
+    @property
     def running_flag(self) -> int | None:
         """The user's own limit on running requests."""
         return self.signs.running_flag
@@ -94,6 +134,7 @@ class View:
             self.server.get("state_usage") is not None
             or self.server.get("state_slots") is not None
             or Sign.HYBRID in self.signs
+            or re.search(r"\bGDN\b|mamba|hybrid", self.server.model or "", re.IGNORECASE) is not None
             or any(claim.says(r"\bhybrid|\bmamba|\bGDN\b|recurrent") for claim in self.claims)
         )
 

@@ -12,6 +12,7 @@ from headrace.diagnose.finding import Finding
 from headrace.diagnose.rules import cache, caps, client, hints, machine, pools, step, traffic
 from headrace.diagnose.view import View
 
+_AT_REST = (caps, machine)
 _MODULES = (caps, client, pools, step, traffic, cache, machine, hints)
 
 
@@ -21,5 +22,5 @@ def findings(view: View) -> list[Finding]:
 
 
 def _all(view: View) -> Iterator[Finding]:
-    for module in _MODULES:
+    for module in _AT_REST if view.is_idle else _MODULES:
         yield from module.findings(view)

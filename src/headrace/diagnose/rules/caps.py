@@ -42,11 +42,12 @@ def _impossible(view: View) -> Iterator[Finding]:
 
 def bound_by(view: View) -> tuple[Constraint, float, str] | None:
     """Returns what sets the effective cap, how sure that is, and why; None where no cap is known."""
-    cap = view.baseline.value("cap")
+    effective = view.cap
     flag = view.running_flag
     plan = view.planned.plan if view.planned else None
-    if cap is None:
+    if effective is None:
         return None
+    cap = effective.value
     if flag is not None and int(cap) == flag:
         return Constraint.MAX_RUNNING_REQUESTS, SAID, f"the cap of {cap:,.0f} is the running flag itself"
     if plan is not None and plan.cap is not None and int(plan.cap.value) == int(cap):
@@ -70,7 +71,7 @@ def bound_by(view: View) -> tuple[Constraint, float, str] | None:
 
 def _at_cap(view: View) -> Iterator[Finding]:
     """As many run as may, and more are offered."""
-    cap, running = view.baseline.value("cap"), view.running
+    cap, running = view.cap.value if view.cap else None, view.running
     if cap is None and view.running_flag is not None and running is not None:
         if running >= NEAR * view.running_flag and view.waits is not False:
             yield Finding(
@@ -139,7 +140,7 @@ def _capped_below_flag(view: View) -> Iterator[Finding]:
         return
     flight = view.flight
     bound = bound_by(view)
-    cap = view.baseline.value("cap")
+    cap = view.cap.value if view.cap else None
     if bound is not None and cap is not None and flight is None:
         constraint, sure, why = bound
         flag = view.running_flag
@@ -167,6 +168,8 @@ def _planned_lowest(view: View, flight: float | None) -> Iterator[Finding]:
     if plan is None or plan.lowest is None:
         return
     rung = plan.lowest
+    if rung.constraint is Constraint.KV_POOL and view.baseline.value("context_tokens") is None:
+        return  # at the longest request that may come, which says little of those that do
     derived_running = view.running
     if flight is not None and flight <= rung.running.value:
         return

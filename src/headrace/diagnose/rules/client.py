@@ -22,16 +22,14 @@ def findings(view: View) -> Iterator[Finding]:
 
 def _cap(view: View) -> float | None:
     """The effective cap as reported, else as planned."""
-    cap = view.baseline.value("cap")
-    if cap is not None:
-        return cap
-    plan = view.planned.plan if view.planned else None
-    return plan.cap.value if plan and plan.cap and view.server.flags else None
+    cap = view.cap or view.planned_cap
+    return cap.value if cap is not None else None
 
 
 def _pools_have_room(view: View) -> bool:
-    usages = [value for word in ("kv_usage", "swa_usage") if (value := view.server.value(word)) is not None]
-    return not usages or max(usages) < FULL
+    """At least one request more would fit beside those that run, and a tenth of them."""
+    running, fits = view.running, view.fits_by_usage
+    return running is None or fits is None or fits >= running + max(1.0, 0.1 * running)
 
 
 def _too_little(view: View) -> Iterator[Finding]:
@@ -52,7 +50,8 @@ def _too_little(view: View) -> Iterator[Finding]:
     ]
     confidence = SAID if queued_told or flight is not None else SUGGESTED
     if cap is not None:
-        evidence[0] += f", under a cap of {cap:,.0f}"
+        evidence[0] += f", under a cap of {cap:,.0f}" + ("" if view.cap else " (derived from the flags)")
+        confidence = confidence if view.cap else min(confidence, COUNTED)
     else:
         confidence = min(confidence, CONFIGURED)
         evidence.append("the cap is not known; no pool is full")

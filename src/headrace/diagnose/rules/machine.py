@@ -20,12 +20,16 @@ LOWEST_BASE_CLOCK_MHZ = 735.0
 HOT_CELSIUS = (
     87.0  # slow-down temperatures of NVIDIA cards begin at 87 °C (nvidia-smi -q, "GPU Slowdown Temp")
 )
+_A_SIGN = 0.22
+_SAYS_IT = frozenset({Constraint.FRONTEND, Constraint.RETRACTION, Constraint.KV_POOL, Constraint.STATE_POOL})
 ENDLESS_TOKENS = 6000.0  # a single answer longer than most limits that people set
 
 
 def findings(view: View) -> Iterator[Finding]:
     """Yields what the machine and the server's words show."""
     yield from _events(view)
+    if view.is_idle:
+        return
     yield from _clocks(view)
     yield from _frontend(view)
     yield from _grammar(view)
@@ -48,6 +52,14 @@ def _events(view: View) -> Iterator[Finding]:
     """What the failure catalogue says that an event speaks for."""
     serves = bool(view.server.value("running")) or bool(view.server.value("output_tokens_per_s"))
     for event in view.server.events:
+        if event.id == "unreachable":
+            yield Finding(
+                Constraint.SERVER_DOWN,
+                SAID,
+                (event.text,),
+                ("the same address, asked from the server's machine",),
+            )
+            continue
         entry = meaning_of(view.server.engine, event.id)
         if entry is None or entry.constraint is None:
             continue
@@ -55,13 +67,12 @@ def _events(view: View) -> Iterator[Finding]:
         state = side_of(constraint) is Side.STATE
         if state and event.severity != "failure":
             continue
-        confidence = SAID if event.severity == "failure" else COUNTED
-        if state and serves:
-            confidence = SUGGESTED  # it serves all the same
-        if not state and event.severity != "failure" and constraint is not Constraint.FRONTEND and serves:
-            confidence = min(confidence, CONFIGURED)
-        if event.severity == "note":
-            confidence = SUGGESTED
+        if event.severity == "failure":
+            confidence = SUGGESTED if state and serves else SAID  # it may serve all the same
+        elif constraint in _SAYS_IT:
+            confidence = CONFIGURED
+        else:
+            confidence = _A_SIGN  # a warning shows that something is so, not that it limits anything
         yield Finding(
             constraint,
             confidence,

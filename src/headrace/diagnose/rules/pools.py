@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from headrace.diagnose.finding import CONFIGURED, COUNTED, SAID, SUGGESTED, Finding
 from headrace.diagnose.view import FULL, NEAR, PRESSED, ROOM, View
+from headrace.engines.plan import MemoryPlan
 from headrace.words import Constraint
 
 # SGLang's tuning page: a retraction a minute is fine; vLLM counts the same as preemptions.
@@ -32,8 +33,7 @@ def _usage(view: View) -> tuple[str, float] | None:
 
 
 def _at_cap(view: View) -> bool:
-    cap = view.baseline.value("cap")
-    return cap is not None and view.running is not None and view.running >= NEAR * cap
+    return view.cap is not None and view.running is not None and view.running >= NEAR * view.cap.value
 
 
 def _lost_work(view: View) -> str:
@@ -70,6 +70,14 @@ def _kv_full(view: View) -> Iterator[Finding]:
         return
     name, used = usage
     waits = view.waits
+    if lost and used < PRESSED:
+        yield Finding(
+            Constraint.KV_POOL,
+            COUNTED,
+            (lost, f"an engine throws work away only for want of KV room; {name} {used:.0%} at the median"),
+            ("the KV pool's usage at those times: low would speak of a bug",),
+        )
+        return
     if used < PRESSED or (_at_cap(view) and not lost and used < FULL):
         return
     if used < FULL and waits is not True and not lost:
@@ -166,10 +174,7 @@ def _blocks(view: View) -> Iterator[Finding]:
     plan = view.planned.plan if view.planned else None
     if blocks is None or flight is None or not view.is_hybrid or view.running_is_told:
         return
-    each = plan.figure("slots_per_request") if plan is not None else None
-    needed = (
-        each or 3.0
-    ) + 1  # a block of attention KV beside the states; 3 recurrent groups of 48 + 16 layers
+    needed = _blocks_of_states(plan) + 1  # and one of attention KV
     fits = blocks / needed
     if fits < flight:
         yield Finding(
@@ -183,9 +188,22 @@ def _blocks(view: View) -> Iterator[Finding]:
         )
 
 
+def _blocks_of_states(plan: MemoryPlan | None) -> float:
+    """Blocks that one request's states take: groups of recurrent layers × slots in each.
+
+    Without a plan: 3 groups of one slot, the shape of 48 recurrent beside 16 attention layers.
+    """
+    each = plan.figure("slots_per_request") if plan is not None else None
+    blocks = plan.figure("blocks") if plan is not None else None
+    slots = plan.figure("state_slots") if plan is not None else None
+    if not each or not blocks or not slots:
+        return 3.0
+    return each * max(1, round(blocks / slots))
+
+
 def _waiting_below_caps(view: View) -> Iterator[Finding]:
     """They wait, running is under the cap, and no token pool is full."""
-    running, cap = view.running, view.baseline.value("cap")
+    running, cap = view.running, view.cap.value if view.cap else None
     usage = _usage(view)
     if view.waits is not True or running is None or _at_cap(view):
         return
@@ -209,14 +227,22 @@ def _waiting_below_caps(view: View) -> Iterator[Finding]:
         return
     if running < 1:
         return  # nothing runs though requests wait: that is no reserve, and the evidence does not tell
-    if usage[1] < ROOM and cap is not None:
+    reserve = (
+        view.server.engine != "vllm"
+    )  # vLLM keeps none: it admits while blocks and the step's budget last
+    known = cap is not None or flag is not None
+    if not reserve and not known:
+        return
+    if usage[1] < ROOM and known:
         yield Finding(
-            Constraint.ADMISSION,
-            CONFIGURED,
-            (f"{seen} under a cap of {cap:,.0f}, with the {usage[0]} at {usage[1]:.0%}",),
-            ("a lower reserve for tokens to come, with running unchanged",),
+            Constraint.ADMISSION if reserve else Constraint.TOKEN_BUDGET,
+            CONFIGURED if reserve else 0.5,
+            (f"{seen} under a cap of {cap or flag:,.0f}, with the {usage[0]} at {usage[1]:.0%}",),
+            ("a lower reserve for tokens to come, with running unchanged",)
+            if reserve
+            else ("tokens per step: well under the budget",),
         )
-    elif usage[1] < PRESSED:
+    elif reserve:
         longest = view.client.value("max_tokens")
         evidence = [f"{seen}, with the {usage[0]} at {usage[1]:.0%}"]
         if longest:

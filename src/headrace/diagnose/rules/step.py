@@ -56,15 +56,13 @@ def _roofs(view: View) -> Iterator[Finding]:
         f"{view.decomposition.floor.value * 1e3:,.1f} ms of it "
         f"({share.value:.0%})"
     ]
-    if share.value < 0.4:
-        return  # most of the step is something else
+    if share.value < 0.4 or step.range[1] < 0.97 * floor.datasheet.value:
+        return  # most of the step is something else; or it is faster than can be, and something told is wrong
     confidence = min(SAID, 0.35 + 0.5 * share.value) if share.value >= 0.5 else SUGGESTED
     if refuted and constraint is Constraint.MEMORY_BANDWIDTH:
         confidence = min(confidence, 0.3)
         evidence.append(f"against it: {refuted[:160]}")
-    gain = None
-    if share.value < 1.0:
-        gain = (1.0, 1.0, 1.0 / max(low, 0.05))
+    gain = (1.0, 1.0 / share.value, 1.0 / max(low, 0.05))  # at this batch: down to the floor, no further
     yield Finding(
         constraint,
         confidence,
@@ -150,7 +148,7 @@ def _host(view: View) -> Iterator[Finding]:
     if step and host is None and forward is not None:
         host = max(0.0, step - forward)
     flat = _bytes_do_not_matter(view)
-    if step and host is not None and host / step >= 0.1:
+    if step and host is not None and 0.1 <= host / step < 1.0:
         evidence = [f"the host takes {host:,.2f} of a step's {step:,.2f} ms ({host / step:.0%})"]
         if flat:
             evidence.append(f"fewer bytes change nothing: {flat[:140]}")
@@ -189,7 +187,7 @@ def _eager(view: View) -> Finding:
                 f"above the floor"
             )
         elif rest > 0.3 * step.value:
-            confidence = COUNTED
+            confidence = CONFIGURED + 0.1
             evidence.append(f"{rest * 1e3:,.1f} of {step.value * 1e3:,.1f} ms are above the floor")
     cores = view.server.value("cpu_busy_cores")
     if cores is not None and cores >= 1:

@@ -101,6 +101,14 @@ def _by_rates(view: View) -> Iterator[Finding]:
     """Many prompt tokens are read for each that is made, while requests wait."""
     read, made = view.server.value("prefill_tokens_per_s"), view.server.value("output_tokens_per_s")
     running = view.running
+    if read and made is None and view.server.window is not None and view.waits:
+        yield Finding(
+            Constraint.PREFILL,
+            SUGGESTED + 0.1,
+            (f"every step that was seen reads prompts ({read:,.0f} tokens/s), and requests wait",),
+            ("decode lines between the prefill lines",),
+        )
+        return
     if not read or not made or not running or read < 20 * made or not view.waits:
         return
     # reading a token costs 1/balance of making one for a batch of one: 37 to 295 FLOP per byte on data sheets
