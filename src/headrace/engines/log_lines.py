@@ -20,7 +20,7 @@ from headrace.engines.log_event import NO_RANKS
 
 MAX_LINE_CHARACTERS = 262_144  # SGLang prints its settings as one line of 30,000
 _MAX_LAYERS = 8
-_HEADER = 20  # characters of SGLang's shortest header
+SHORTEST_HEADER = 21  # characters of SGLang's header without ranks
 _DOCKER_CUT = 4096  # characters: 16 KiB of the widest
 _SEARCH = 400  # characters in which an engine's header is looked for behind an unknown prefix
 YEAR_UNTOLD = 2000  # vLLM writes no year; a leap year, so that 29 February exists
@@ -139,9 +139,20 @@ def _take_repeated(line: LogLine) -> None:
         line.message = line.message[: found.start()]
 
 
+@lru_cache(maxsize=4096)
+def plain_header(header: str) -> tuple[float | None, Mapping[str, int]] | None:
+    """Returns time and ranks of SGLang's header alone, None where it is none."""
+    found = _SGLANG.fullmatch(header)
+    if found is None:
+        return None
+    line = LogLine("")
+    _take_sglang(line, found)
+    return line.time_seconds, line.ranks
+
+
 def second_header(text: str) -> int:
     """Returns where, behind its own, a further header of SGLang begins in the line; 0 where none does."""
-    at = text.find("[20", _HEADER)
+    at = text.find("[20", SHORTEST_HEADER)
     return at if at > 0 and _SGLANG.match(text, at) else 0
 
 

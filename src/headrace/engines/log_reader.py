@@ -114,6 +114,7 @@ class LogReader:
         self._limits = limits or Limits()
         self._order: list[Parse] = list(PARSERS.values()) if engine is None else [PARSERS[engine]]
         self._told = engine or ""
+        self._reads_sglang = engine in (None, "sglang")
         self._in_trace = False
         self._stopping = False
         self._pieces: dict[str, tuple[LogLine, io.StringIO]] = {}
@@ -158,6 +159,11 @@ class LogReader:
         return found
 
     def _parse(self, text: str) -> LogEvent | None:
+        if text[:3] == "[20" and self._reads_sglang and not self._pieces:
+            plain = sglang_logs.parse_plain(text)
+            if plain is not None:
+                self._in_trace = False
+                return plain
         line = unwrap(text)
         if line.continues or self._pieces:
             whole = self._joined(line)
@@ -264,7 +270,7 @@ class LogReader:
                 self.overlong += 1
                 while (rest := readline(_SKIP)) and rest[-1] != 10:
                     pass
-            yield raw.decode("utf-8", "replace").rstrip("\n")
+            yield raw.decode("utf-8", "replace").rstrip("\r\n")
 
     def _gzip_texts(self, raw: _Raw) -> Iterator[str]:
         try:

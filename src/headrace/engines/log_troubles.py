@@ -10,6 +10,7 @@ from headrace.engines.log_event import NOTHING, LogEvent, Value
 from headrace.engines.log_fields import number, scrub
 from headrace.engines.log_lines import LogLine
 
+_LONGEST_CLIENT = 64
 _STATUS = re.compile(r"[0-9]{3}(?![0-9])")
 _FRAME = re.compile(r'\s*File "[^"]{1,500}", line \d+')
 _CARETS = re.compile(r"[\s~^]*\^[\s~^]*$")
@@ -48,20 +49,25 @@ def told(line: LogLine, engine: str, kind: str, values: dict[str, Value] | None 
 
 
 def access(line: LogLine, engine: str) -> LogEvent | None:
-    """Returns an `access` event where the line is uvicorn's record of a request, else None.
+    """Returns an `access` event where the line is uvicorn's record of a request, else None."""
+    values = request_record(line.message)
+    return event(line, engine, "access", values) if values else None
+
+
+def request_record(text: str, start: int = 0) -> dict[str, Value]:
+    """Returns method, path and status of uvicorn's `1.2.3.4:5 - "GET /path HTTP/1.1" 200 OK`; else nothing.
 
     The query of the address is left out.
     """
-    client, dash, rest = line.message.partition(' - "')
-    if not dash or len(client) > 60:
-        return None
-    request, quote, status = rest.rpartition('" ')
-    method, space, target = request.partition(" ")
-    if not quote or not space or not method.isupper() or not _STATUS.match(status):
-        return None
+    at = text.find(' - "', start, start + _LONGEST_CLIENT)
+    end = text.rfind('" ', at)
+    if at < 0 or end <= at + 4 or not _STATUS.match(text, end + 2):
+        return {}
+    method, space, target = text[at + 4 : end].partition(" ")
+    if not space or not method.isupper():
+        return {}
     path = target.partition(" ")[0].partition("?")[0]
-    values: dict[str, Value] = {"method": method[:16], "path": _path(path[:200]), "status": float(status[:3])}
-    return event(line, engine, "access", values)
+    return {"method": method[:16], "path": _path(path[:200]), "status": float(text[end + 2 : end + 5])}
 
 
 @lru_cache(maxsize=1024)

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from headrace.engines.log_event import KINDS, LogEvent
 from headrace.engines.log_fields import Pairs, pairs
 from headrace.engines.log_reader import LogReader, parse_line
+from headrace.engines.sglang.logs import parse_line as sglang_line
+from headrace.engines.sglang.logs import parse_plain
 
 PIECES = st.sampled_from(
     [
@@ -101,6 +103,17 @@ def test_a_line_of_pieces(text: str) -> None:
     found = parse_line(text)
     if found is not None:
         check(found)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.sampled_from(["Decode batch, ", "Prefill batch, ", 'INFO:     1.2.3.4:5 - "GET /x?y HTTP/1.1" ', ""]),
+    LINES,
+)
+def test_the_plain_way_and_the_long_way_say_the_same(begin: str, rest: str) -> None:
+    text = f"[2026-03-04 05:06:07 TP1] {begin}{rest}".partition("\n")[0]
+    plain = parse_plain(text)
+    assert plain is None or plain == sglang_line(text)
 
 
 @settings(max_examples=60, deadline=None)

@@ -12,12 +12,13 @@ from collections.abc import Callable, Mapping
 
 from headrace.engines.log_event import NOTHING, LogEvent, Value
 from headrace.engines.log_fields import Pairs, number, pairs
-from headrace.engines.log_lines import LogLine, unwrap
-from headrace.engines.log_troubles import access, event, trouble
+from headrace.engines.log_lines import SHORTEST_HEADER, LogLine, plain_header, unwrap
+from headrace.engines.log_troubles import access, event, request_record, trouble
 from headrace.engines.sglang import boot_lines
 from headrace.engines.sglang.failures import CATALOGUE
 
 ENGINE = "sglang"
+_LONGEST_HEADER = 100
 _ANYWHERE = 200  # characters in which a batch line may begin
 
 BATCH_WORDS: Mapping[str, str] = {
@@ -119,6 +120,29 @@ def parse(line: LogLine) -> LogEvent | None:
     if found is not None and line.engine != ENGINE and not found.failure and found.kind != "traceback":
         return None  # a warning of nobody knows which program
     return found
+
+
+def parse_plain(text: str) -> LogEvent | None:
+    """Returns what `parse_line` returns, for the lines that fill logs; None for any other.
+
+    They are batches and records of requests with nothing around SGLang's own header.
+    """
+    end = text.find("] ", SHORTEST_HEADER - 1, _LONGEST_HEADER)
+    if end < 0 or "\x1b" in text or "\r" in text:
+        return None
+    at = end + 2
+    if text.startswith("Decode batch, #", at):
+        kind, values, unknown = "decode", *_DECODE.read(text, at + 14)
+    elif text.startswith("Prefill batch, #", at):
+        kind, values, unknown = "prefill", *_PREFILL.read(text, at + 15)
+    elif text.startswith("INFO:     ", at):
+        kind, values, unknown = "access", request_record(text, at + 10), NOTHING
+    else:
+        return None
+    header = plain_header(text[: end + 1])
+    if header is None or not values:
+        return None
+    return LogEvent(kind, ENGINE, header[0], header[1], values, unknown)
 
 
 def _batch(line: LogLine) -> LogEvent | None:
