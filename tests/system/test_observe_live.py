@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from aiohttp import web
 
 from headrace.errors import UnreachableError
 from headrace.net.http import HttpClient
@@ -84,3 +85,28 @@ def test_a_server_that_is_not_there() -> None:
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(UnreachableError, match="does not answer"):
             read_targets([url], Options(seconds=0))
+
+
+def test_a_server_that_wants_a_key() -> None:
+    secret = "sk-in-the-url-000000000000"
+
+    async def refuse(request: web.Request) -> web.Response:
+        return web.Response(status=401, text="no")
+
+    async def run() -> str:
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", refuse)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        port = runner.addresses[0][1]
+        try:
+            async with HttpClient() as http:
+                with pytest.raises(UnreachableError, match="wants a key") as caught:
+                    await observe_server(f"http://user:{secret}@127.0.0.1:{port}", http, 0)
+        finally:
+            await runner.cleanup()
+        return str(caught.value)
+
+    assert secret not in asyncio.run(run())

@@ -157,7 +157,7 @@ class SglangReader:
             return told
         settings = facts.settings
         told.model = facts.model or told.model
-        told.flags = facts.info.line.text()
+        told.flags = redact(without_user(facts.info.line.text()))
         told.settings = settings
         told.tensor_parallel = _count(settings.get("tp_size"))
         told.data_parallel = _count(settings.get("dp_size")) or facts.ranks

@@ -19,6 +19,7 @@ import numpy as np
 from headrace.engines.log_event import LogEvent, Value
 from headrace.engines.log_reader import LogReader
 from headrace.net.redact import redact
+from headrace.observe.flags_text import without_user
 from headrace.observe.log_series import Series
 from headrace.observe.log_settings import read_settings
 from headrace.observe.observation import Column, Event, Observation, ServerObservation, Window
@@ -53,6 +54,7 @@ class _Start:
     words: dict[str, str] = field(default_factory=dict)
     ranks: set[int] = field(default_factory=set)
     is_labelled: bool = False  # whether lines name their data-parallel rank
+    is_whole: bool = False  # whether a line speaks of all ranks together
     prefills: dict[int, Series] = field(default_factory=dict)  # stands in where no Decode line was pasted
 
     def has_load(self) -> bool:
@@ -95,6 +97,8 @@ class LogCollector:
         host = self._hosts.get(event.host) or self._host(event.host)
         if kind in ("decode", "stats"):
             series = self._series(host.now, event)
+            if "engines" in event.values:
+                host.now.is_whole = True
             if "preemptions" in event.values:
                 series.count("retracted_requests", event.number("preemptions") or 0.0)
             series.add(event.time_seconds, event.values)
@@ -131,7 +135,7 @@ class LogCollector:
         outer, inner = _ranks(event)
         if outer not in start.ranks:
             start.ranks.add(outer)
-            start.is_labelled = start.is_labelled or "dp" in event.ranks
+            start.is_labelled = start.is_labelled or "dp" in event.ranks or "engine" in event.ranks
         by_inner = start.series.get(outer)
         if by_inner is None:
             by_inner = start.series[outer] = {}
@@ -242,7 +246,9 @@ class LogCollector:
         ranks = max(told.data_parallel or 1, len(start.ranks))
         if start.is_labelled:
             ranks = max(ranks, self._data_parallel or 1)
-        merged = _Merged(start, ranks, always_tells_retractions=engine == "sglang")
+        # lines of some ranks stand for all; a line without a rank speaks of the whole server
+        lines_of = ranks if start.is_labelled and not start.is_whole else 1
+        merged = _Merged(start, lines_of, always_tells_retractions=engine == "sglang")
         readings, window = merged.readings()
         capacities = _capacities(start, ranks)
         if engine == "vllm" and "attention_block_tokens" in capacities and "kv_capacity_tokens" in capacities:
@@ -273,13 +279,13 @@ class LogCollector:
             name=name,
             engine=engine,
             engine_version=version,
-            model=told.model,
+            model=redact(without_user(told.model)) if told.model else None,
             gpus=told.gpus,
             tensor_parallel=told.tensor_parallel,
             data_parallel=told.data_parallel or (ranks if ranks > 1 else None),
             weights_dtype=told.weights_dtype,
             kv_dtype=told.kv_dtype or start.words.get("kv_dtype"),
-            flags=told.flags,
+            flags=redact(without_user(told.flags)),
             flags_origin=Origin.REPORTED,
             seconds=merged.times,
             columns={word: values for word, values in merged.gauges.items() if word in READINGS},

@@ -15,6 +15,7 @@ import msgspec
 
 from headrace.errors import HeadraceError, InputError, UnreachableError, UsageError, nearest
 from headrace.net.http import HttpClient
+from headrace.net.redact import redact
 from headrace.observe import facts_schema
 from headrace.observe.combine import combine, combine_fleet
 from headrace.observe.facts import parse_facts, read_facts
@@ -86,7 +87,7 @@ def read_targets(
         read.append(asyncio.run(_watch(urls, options)))
     if len(facts) == 1 and read:
         return combine_fleet(facts[0], _side_by_side(read, facts[0].source))
-    return _side_by_side([*facts, *read], " ".join(targets))
+    return _side_by_side([*facts, *read], _shown(targets))
 
 
 def _as_url(target: str) -> str | None:
@@ -205,6 +206,10 @@ def _side_by_side(found: Sequence[Observation], source: str) -> Observation:
         notes=tuple(note for one in found for note in one.notes),
         source=source,
     )
+
+
+def _shown(targets: Sequence[str]) -> str:
+    return redact(without_user(" ".join(targets)))
 
 
 def _looks_like_facts(begin: bytes) -> bool:

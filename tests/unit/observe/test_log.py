@@ -208,6 +208,19 @@ def test_vllm() -> None:
     assert "preemptions" not in server.readings  # these lines do not tell them
 
 
+def test_a_line_of_all_engines_together_is_not_multiplied() -> None:
+    boot = "INFO 03-04 10:00:00 [utils.py:1] non-default args: {'model': 'm', 'data_parallel_size': 4}"
+    whole = (
+        "INFO 03-04 10:0{0}:00 [loggers.py:1] {1}: Running: 40 reqs, Waiting: 4 reqs, "
+        "GPU KV cache usage: 9.0%"
+    )
+    together = read(boot, *(whole.format(minute, "4 Engines Aggregated") for minute in range(9)))
+    assert (together.value("running"), together.data_parallel) == (40, 4)
+    of_one = read(boot, *(whole.format(minute, "Engine 002") for minute in range(9)))
+    assert of_one.value("running") == 160
+    assert of_one.value("kv_usage") == pytest.approx(0.09)
+
+
 def test_lines_without_times() -> None:
     server = read(*(line.partition("] ")[2] for line in RUN))
     assert server.value("running") == 30
