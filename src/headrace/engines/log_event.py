@@ -30,7 +30,6 @@ KINDS: Mapping[str, str] = MappingProxyType(
         "access": "one HTTP request; values: status, path",
         "shutdown": "the server stops or drains",
         "metric": "a line of a metrics page that was pasted among log lines",
-        "overlong": "a line above the limit: its beginning was kept, the rest skipped",
     }
 )
 """Every kind of event, and what it means."""
@@ -42,7 +41,8 @@ class LogEvent:
 
     Attributes:
         kind: one of `KINDS`.
-        engine: `sglang`, `vllm`, `llamacpp`.
+        engine: `sglang`, `vllm`, `llamacpp`; "" where any program might have said it and the log does not
+            tell whose it is.
         time_seconds: seconds since 1970 as the line's own clock wrote them. The zone is taken as UTC and a
             missing year as 2000, so only differences within one log mean something; None without a time.
         ranks: parallel ranks as labelled: `dp`, `pp`, `tp`, `ep`, `dcp`, `attn_cp`, `moe_dp`, `engine`.

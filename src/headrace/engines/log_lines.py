@@ -17,6 +17,7 @@ from functools import lru_cache
 import msgspec
 
 from headrace.engines.log_event import NO_RANKS
+from headrace.engines.log_fields import scrub
 
 MAX_LINE_CHARACTERS = 262_144  # SGLang prints its settings as one line of 30,000
 _MAX_LAYERS = 8
@@ -355,10 +356,11 @@ def _search_header(line: LogLine) -> None:
         _take_vllm(line, found)
 
 
+@lru_cache(maxsize=1024)
 def _host(prefix: str) -> str:
     """An unknown prefix where it looks like a name, else nothing: it may be anything."""
     found = _HOST.fullmatch(prefix.strip())
-    return found[0] if found else ""
+    return scrub(found[0], 100) if found else ""
 
 
 @lru_cache(maxsize=4096)

@@ -131,8 +131,9 @@ def test_a_batch_line_behind_anything(prefix: str) -> None:
         assert found.values["running"] == 19
 
 
-def test_a_secret_before_an_unknown_prefix_is_no_host() -> None:
-    found = parse_line(f"HF_TOKEN=abcdefgh12345 {SGLANG}")
+@pytest.mark.parametrize("prefix", ["HF_TOKEN=abcdefgh12345678901", "sk-abcdefgh12345678901"])
+def test_a_secret_before_an_unknown_prefix_is_no_host(prefix: str) -> None:
+    found = parse_line(f"{prefix} {SGLANG}")
     assert found is not None
     assert "abcdefgh12345" not in str(found)
 

@@ -48,6 +48,7 @@ BATCH_WORDS: Mapping[str, str] = {
     "#bootstrap-req": "bootstrapping",
     "#unbootstrapped-req": "bootstrapping",
     "#inflight-req": "transferring",
+    "#transferring-req": "transferring",
     "#optimistic-req": "optimistic",
     "waiting-image-req": "waiting_images",
     "cuda graph": "cuda_graph",
