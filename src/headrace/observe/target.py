@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from headrace.errors import HeadraceError, InputError, UnreachableError, UsageError, nearest
+from headrace.errors import InputError, UnreachableError, UsageError, nearest
 from headrace.net.http import HttpClient
 from headrace.net.redact import redact
 from headrace.observe import facts_schema
@@ -24,7 +24,7 @@ from headrace.observe.job_folder import is_job_folder, read_job_folder
 from headrace.observe.live import observe_server
 from headrace.observe.log import read_log
 from headrace.observe.metrics_file import is_metrics_page, read_metrics_page
-from headrace.observe.observation import Observation, ServerObservation
+from headrace.observe.observation import Event, Observation, ServerObservation
 
 PEEK_BYTES = 1_000_000  # what is read to tell what a file or a paste is; a facts file is no longer
 _URL = re.compile(r"https?://", re.IGNORECASE)
@@ -177,16 +177,18 @@ def _with_servers(job: Observation, runs: bool, options: Options) -> Observation
 
 
 async def _watch(urls: Sequence[str], options: Options) -> Observation:
-    """All servers at the same time. Those that do not answer are notes, unless none does."""
+    """All servers at the same time. One that does not answer stays in the fleet, with an event."""
     async with HttpClient(options.api_key) as http:
         found = await asyncio.gather(*(_look(url, http, options) for url in urls))
-    servers = tuple(one for one in found if isinstance(one, ServerObservation))
-    problems = [one for one in found if isinstance(one, HeadraceError)]
-    if not servers:
-        raise UnreachableError("\n".join(str(problem) for problem in problems))
-    return Observation(
-        servers=servers, notes=tuple(str(problem) for problem in problems), source=" ".join(urls)
+    if all(isinstance(one, UnreachableError) for one in found):
+        raise UnreachableError("\n".join(str(problem) for problem in found))
+    servers = tuple(
+        ServerObservation(_shown([url]), events=(Event("unreachable", "failure", 1, str(one)[:400]),))
+        if isinstance(one, UnreachableError)
+        else one
+        for url, one in zip(urls, found, strict=True)
     )
+    return Observation(servers=servers, source=_shown(urls))
 
 
 async def _look(url: str, http: HttpClient, options: Options) -> ServerObservation | UnreachableError:
