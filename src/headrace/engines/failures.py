@@ -46,6 +46,10 @@ class Failure:
     constraint: Constraint | None = None
     pattern: str = ""
 
+    def __post_init__(self) -> None:
+        if isinstance(self.marks, str) or not all(len(mark) > 3 for mark in self.marks):
+            raise ValueError(f"{self.id}: marks are texts of more than three characters, in a tuple")
+
     @cached_property
     def compiled(self) -> re.Pattern[str] | None:
         return re.compile(self.pattern) if self.pattern else None

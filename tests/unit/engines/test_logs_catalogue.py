@@ -47,8 +47,14 @@ def test_the_first_entry_wins() -> None:
     assert Catalogue((first, second)).find("nothing of it") is None
 
 
+@pytest.mark.parametrize("marks", ["a string, whose letters are all found", ("ab",)])
+def test_marks_that_would_fit_every_line_are_refused(marks: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match="marks are texts"):
+        Failure("wrong", Severity.NOTE, marks, "A.", "B.")
+
+
 def test_two_entries_of_one_id_are_refused() -> None:
-    entry = Failure("twice", Severity.NOTE, ("x",), "A.", "B.")
+    entry = Failure("twice", Severity.NOTE, ("some",), "A.", "B.")
     with pytest.raises(ValueError, match="one id"):
         Catalogue((entry, entry))
 

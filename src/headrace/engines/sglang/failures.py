@@ -54,7 +54,7 @@ ENTRIES: tuple[Failure, ...] = (
     Failure(
         "extra_buffer_without_radix",
         _F,
-        ("extra_buffer is not compatible with --disable-radix-cache", "mamba extra_buffer requires radix"),
+        ("extra_buffer is not compatible with --disable-radix-cache",),
         "This version refuses the extra_buffer state strategy with the radix cache off.",
         "Write --mamba-scheduler-strategy no_buffer beside --disable-radix-cache.",
         Constraint.CONFIGURATION_ERROR,
@@ -70,7 +70,7 @@ ENTRIES: tuple[Failure, ...] = (
     Failure(
         "no_buffer_with_overlap",
         _F,
-        ("no_buffer do not support overlap schedule", "no_buffer does not support overlap"),
+        ("no_buffer do not support overlap schedule",),
         "From 0.5.14 an explicit no_buffer with the radix cache on refuses to start with the overlap "
         "scheduler.",
         "Add --disable-radix-cache (keeps the overlap), or --disable-overlap-schedule.",
@@ -79,7 +79,7 @@ ENTRIES: tuple[Failure, ...] = (
     Failure(
         "model_unsupported",
         _F,
-        ("are not supported for now. Supported architectures", "No available kernel. Aborting"),
+        ("are not supported for now. Supported architectures",),
         "This version of SGLang has no implementation of the model's architecture.",
         "Take the version that the model's card names, or --model-impl transformers.",
         Constraint.CONFIGURATION_ERROR,
@@ -152,6 +152,14 @@ ENTRIES: tuple[Failure, ...] = (
         "The health check waited for an answer of the server's own processes and got none.",
         "Busy or dead? Look for a crash above; if decode lines go on, the single tokenizer and "
         "detokenizer process is the limit (--tokenizer-worker-num, no streaming).",
+        Constraint.FRONTEND,
+    ),
+    Failure(
+        "detokenizer_forgot",
+        _F,
+        ("Decode status not found for request",),
+        "The detokenizer dropped a request's state: more requests are in flight than it keeps.",
+        "Send fewer requests at once, or raise SGLANG_DETOKENIZER_MAX_STATES.",
         Constraint.FRONTEND,
     ),
     Failure(

@@ -144,7 +144,6 @@ ENTRIES: tuple[Failure, ...] = (
         _W,
         (
             "Enforce eager set",
-            "CUDA graphs are disabled",
             "CUDAGraph is disabled",
             "Cudagraph is disabled under eager mode",
             "To see the exact issue, please use enforce_eager",
@@ -235,8 +234,6 @@ ENTRIES: tuple[Failure, ...] = (
         "async_scheduling_off",
         _W,
         (
-            "Async scheduling is not supported",
-            "Disabling async scheduling",
             "Async scheduling will be disabled",
             "async scheduling is disabled",
             "Async scheduling is disabled",
