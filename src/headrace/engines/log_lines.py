@@ -49,6 +49,7 @@ _REPEATED = re.compile(r" ?\[repeated (\d{1,6})x across (?:all )?cluster\].*$")
 _RANK = re.compile(r"(ATTN_CP|MOE_DP|DCP|PCP|DP|PP|TP|EP)(\d{1,6})")
 _LEVEL_LETTERS = frozenset("IWECF")
 _HOST = re.compile(r"[\w.:,/<>()\[\] -]{1,100}")
+_BARE_RANKS = re.compile(r"(?:(?<![A-Za-z])[A-Z_]{2,10}\d{1,6} ?){1,6}\] ?$")
 _MONTHS = {
     name: 1 + at // 3
     for at in range(0, 36, 3)
@@ -149,6 +150,12 @@ def plain_header(header: str) -> tuple[float | None, Mapping[str, int]] | None:
     line = LogLine("")
     _take_sglang(line, found)
     return line.time_seconds, line.ranks
+
+
+def bare_ranks(prefix: str) -> Mapping[str, int]:
+    """Returns the ranks of a header that lost its beginning: `… DP0 TP1] `."""
+    found = _BARE_RANKS.search(prefix[-60:])
+    return _ranks(found[0]) if found else NO_RANKS
 
 
 def second_header(text: str) -> int:

@@ -131,6 +131,16 @@ def test_a_batch_line_behind_anything(prefix: str) -> None:
         assert found.values["running"] == 19
 
 
+def test_ranks_and_engines_behind_an_unknown_prefix() -> None:
+    batch, stats = SGLANG.partition("] ")[2], VLLM.partition("INFO")[2].partition("] ")[2]
+    found = parse_line(f"2026-03-04T05:06:07.5Z pod-7 INFO HTTP2 DP1 TP3] {batch}")
+    assert found is not None
+    assert (dict(found.ranks), found.time_seconds) == ({"dp": 1, "tp": 3}, WITH_YEAR + 0.5)
+    found = parse_line(f"2026-03-04T05:06:07.5Z INFO dynamo.vllm: log_stats: {stats}")
+    assert found is not None
+    assert (dict(found.ranks), found.values["running"]) == ({"engine": 1}, 19)
+
+
 @pytest.mark.parametrize("prefix", ["HF_TOKEN=abcdefgh12345678901", "sk-abcdefgh12345678901"])
 def test_a_secret_before_an_unknown_prefix_is_no_host(prefix: str) -> None:
     found = parse_line(f"{prefix} {SGLANG}")

@@ -26,6 +26,35 @@ ENTRIES: tuple[Failure, ...] = (
         Constraint.STATE_POOL,
     ),
     Failure(
+        "state_pool_too_small",
+        _F,
+        ("state cache is too small to serve any requests",),
+        "The recurrent-state pool has fewer slots than a single request needs, so the server refuses "
+        "to start.",
+        "Raise --mem-fraction-static, --mamba-full-memory-ratio or --max-mamba-cache-size, or lower "
+        "--max-total-tokens.",
+        Constraint.CONFIGURATION_ERROR,
+        r"max_mamba_cache_size=(?P<state_slots>\d+), mamba_ratio=(?P<slots_per_request>\d+)",
+    ),
+    Failure(
+        "state_pool_raised",
+        _W,
+        ("raising effective_mamba_size to",),
+        "The decode server's state pool was enlarged beyond what was asked, to hold its running and "
+        "incoming requests.",
+        "Look for memory: the pool takes more than was planned; lower --max-running-requests if it is short.",
+        Constraint.STATE_POOL,
+        r"raising effective_mamba_size to (?P<state_slots>\d+)",
+    ),
+    Failure(
+        "request_slots_exhausted",
+        _F,
+        ("alloc_req_slots runs out of memory",),
+        "More requests were admitted than the server has request slots.",
+        "Lower --max-running-requests.",
+        Constraint.MAX_RUNNING_REQUESTS,
+    ),
+    Failure(
         "out_of_memory_after_retraction",
         _F,
         ("Out of memory even after retracting all other requests", "retract_decode: aborted last request"),

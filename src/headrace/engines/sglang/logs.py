@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 
 from headrace.engines.log_event import NOTHING, LogEvent, Value
 from headrace.engines.log_fields import Pairs, number, pairs
-from headrace.engines.log_lines import SHORTEST_HEADER, LogLine, plain_header, unwrap
+from headrace.engines.log_lines import SHORTEST_HEADER, LogLine, bare_ranks, plain_header, unwrap
 from headrace.engines.log_troubles import access, event, request_record, trouble
 from headrace.engines.sglang import boot_lines
 from headrace.engines.sglang.failures import CATALOGUE
@@ -113,6 +113,7 @@ def parse(line: LogLine) -> LogEvent | None:
     if " batch" in message[:_ANYWHERE]:  # behind a prefix nobody knows
         within = _BATCH.search(message, 0, _ANYWHERE)
         if within and "#" in message[within.end() : within.end() + 2]:
+            line.ranks = line.ranks or bare_ranks(message[: within.start()])
             line.message = message[within.start() :]
             return _batch(line)
     if line.level == "INFO" and line.engine:

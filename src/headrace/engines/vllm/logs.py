@@ -94,7 +94,10 @@ def parse(line: LogLine) -> LogEvent | None:
         return found
     at = message.find("Avg prompt throughput: ", 0, _ANYWHERE)
     if at > 0:  # behind a prefix nobody knows
-        return _averages(line, message[at:])
+        said = _averages(line, message[at:])
+        if said is not None and (number_found := _ENGINE_NUMBER.search(message, 0, at)):
+            said.ranks = {**said.ranks, "engine": int(number_found[1])}
+        return said
     found = trouble(line, ENGINE, CATALOGUE)
     if found is None:
         return None
