@@ -471,7 +471,7 @@ class _Merged:
         if not self.has_times or seconds <= 0:
             return
         over = f"counted over {seconds:.4g} s of log"
-        if sums.get("answers"):
+        if sums.get("answers") and part.stop - first >= FEW_SAMPLES:
             found["requests_per_s"] = Quantity(
                 sums["answers"] / seconds,
                 "requests/s",

@@ -59,12 +59,15 @@ def typical(values: Column) -> tuple[float, float, float, int] | None:
     return float(np.median(finite)), float(finite.min()), float(finite.max()), len(finite)
 
 
-def growth(seconds: Column, values: Column) -> Growth | None:
+def growth(seconds: Column, values: Column, *, from_step_to_step: bool = True) -> Growth | None:
     """Returns how much a counter grew, or None with fewer than two samples apart in time.
 
     A value below the last one is a restart: that interval counts neither as growth nor as time. A counter
     that moves in steps (once per log interval) is measured from its first to its last step, where both lie
     near the ends, so that the cut of the window does not shave it.
+
+    Args:
+        from_step_to_step: False takes the whole window, for ratios of two counters.
     """
     known = np.isfinite(values)
     times, counts = seconds[known], values[known]
@@ -79,7 +82,7 @@ def growth(seconds: Column, values: Column) -> Growth | None:
         return Growth(float(steps[kept].sum()), span, resets) if span > 0 else None
     moved = np.flatnonzero(steps > 0) + 1
     span = float(times[-1] - times[0])
-    if 3 <= len(moved) < len(steps):
+    if from_step_to_step and 3 <= len(moved) < len(steps):
         head, tail = times[moved[0]] - times[0], times[-1] - times[moved[-1]]
         if max(head, tail) <= STEPWISE_MARGIN * span:
             first, last = moved[0], moved[-1]

@@ -118,8 +118,8 @@ class _Reducer:
         if retracted is not None:
             self._measure("preemptions", retracted.amount, "retracted_requests", retracted)
             self._measure("retractions_per_min", 60 * retracted.per_second, "retracted_requests", retracted)
-        steps = self._growth("moment_steps")
-        busy = self._growth("moment_seconds")
+        steps = self._growth("moment_steps", from_step_to_step=False)
+        busy = self._growth("moment_seconds", from_step_to_step=False)
         if steps and busy and steps.amount > 0:
             self._measure("step_ms", 1000 * busy.amount / steps.amount, "moment_seconds", steps)
         elif self._always_busy():
@@ -164,7 +164,8 @@ class _Reducer:
         """Puts growth of `top` ÷ growth of `bottom` (`share`: ÷ their sum) as a reading."""
         if bottom not in self._counters:
             return False
-        below, above = self._growth(bottom), self._growth(top) or Growth(0.0, 1.0, 0)
+        below = self._growth(bottom, from_step_to_step=False)
+        above = self._growth(top, from_step_to_step=False) or Growth(0.0, 1.0, 0)
         when = f"over {below.seconds:.3g} s" if below else ""
         total, part = (below.amount if below else 0.0), above.amount
         if total + (part if share else 0.0) <= 0:
@@ -179,12 +180,12 @@ class _Reducer:
         )
         return True
 
-    def _growth(self, counter: str) -> Growth | None:
+    def _growth(self, counter: str, *, from_step_to_step: bool = True) -> Growth | None:
         values = self._counters.get(counter)
         if values is None:
             return None
         part = slice(self._first, self._last + 1)
-        return growth(self._times[part], values[part])
+        return growth(self._times[part], values[part], from_step_to_step=from_step_to_step)
 
     def _newest(self, counter: str) -> float:
         values = self._counters.get(counter)
