@@ -28,6 +28,7 @@ from headrace.observe.steady import queue_grows, steady_window, typical
 from headrace.quantities import Origin, Quantity
 
 MAX_HOSTS = 1024
+MAX_RANKS = 1024  # of one server, and within one of its schedulers
 MAX_EVENTS = 200  # distinct warnings kept
 FEW_SAMPLES = 5  # of a pasted snippet: counts are taken over all of it
 TELLING_SECONDS = 30.0  # so long without a retraction says that there are none
@@ -134,6 +135,8 @@ class LogCollector:
     def _series(self, start: _Start, event: LogEvent) -> Series:
         outer, inner = _ranks(event)
         if outer not in start.ranks:
+            if len(start.ranks) >= MAX_RANKS:
+                outer = min(start.ranks)
             start.ranks.add(outer)
             start.is_labelled = start.is_labelled or "dp" in event.ranks or "engine" in event.ranks
         by_inner = start.series.get(outer)
@@ -141,6 +144,8 @@ class LogCollector:
             by_inner = start.series[outer] = {}
         series = by_inner.get(inner)
         if series is None:
+            if len(by_inner) >= MAX_RANKS:
+                return next(iter(by_inner.values()))
             series = by_inner[inner] = Series(words=_GAUGES)
         if event.time_seconds is not None:
             series.last_seconds = event.time_seconds
@@ -155,6 +160,8 @@ class LogCollector:
                 counts[total] = counts.get(total, 0.0) + value
         outer, _ = _ranks(event)
         stand_in = start.prefills.get(outer)
+        if stand_in is None and len(start.prefills) >= MAX_RANKS:
+            return
         if stand_in is None:
             stand_in = start.prefills[outer] = Series(words=_PREFILL_GAUGES)
         stand_in.add(event.time_seconds, event.values)
@@ -222,6 +229,10 @@ class LogCollector:
             starts.append((host, chosen))
         loaded = [(host, start) for host, start in starts if start.has_load()]
         bare = [start for _, start in starts if not start.has_load()]
+        if len(loaded) > 1 and _are_one_server([start for _, start in loaded]):
+            for _, start in loaded[1:]:
+                _add_ranks(loaded[0][1], start)
+            del loaded[1:]
         if len(loaded) < 2:
             main = loaded[0][1] if loaded else _Start()
             label = name
@@ -498,6 +509,22 @@ def _capacities(start: _Start, ranks: int) -> dict[str, Quantity]:
         source = "log, a line of the start" + (f", {len(values)} of {ranks} ranks" if ranks > 1 else "")
         found[word] = Quantity(total, READINGS[word].unit, Origin.REPORTED, source)
     return found
+
+
+def _are_one_server(starts: list[_Start]) -> bool:
+    """Whether hosts are nodes of one server: their lines name data-parallel ranks, and none twice."""
+    ranks = [rank for start in starts for rank in start.ranks]
+    return all(start.is_labelled for start in starts) and len(ranks) == len(set(ranks))
+
+
+def _add_ranks(main: _Start, other: _Start) -> None:
+    """Gives a start the ranks of another node of the same server."""
+    main.series.update(other.series)
+    main.prefills.update(other.prefills)
+    main.ranks |= other.ranks
+    for word, by_rank in other.capacities.items():
+        main.capacities.setdefault(word, {}).update(by_rank)
+    _add_boot(main, other)
 
 
 def _add_boot(main: _Start, other: _Start) -> None:

@@ -126,7 +126,8 @@ class _Reducer:
             steps = self._growth("decode_steps") or self._growth("steps")
             if steps is not None and steps.amount > 0:
                 word = "decode_steps" if "decode_steps" in self._counters else "steps"
-                self._measure("step_ms", 1000 * self._ranks / steps.per_second, word, steps)
+                milliseconds = 1000 * self._ranks / steps.per_second
+                self._measure("step_ms", milliseconds, word, steps, ", prefill between steps included")
         prefill = self._growth("prefill_seconds")
         if prefill is not None:
             share = min(prefill.per_second / self._ranks, 1.0)
@@ -192,9 +193,9 @@ class _Reducer:
         finite = values[np.isfinite(values)] if values is not None else np.empty(0)
         return float(finite[-1]) if len(finite) else 0.0
 
-    def _measure(self, word: str, value: float, counter: str, grown: Growth) -> None:
+    def _measure(self, word: str, value: float, counter: str, grown: Growth, remark: str = "") -> None:
         if 0 <= value < LARGEST:
-            source = f"{self._names.get(counter, counter)}, growth over {grown.seconds:.3g} s"
+            source = f"{self._names.get(counter, counter)}, growth over {grown.seconds:.3g} s{remark}"
             self._found.readings[word] = Quantity(value, READINGS[word].unit, Origin.MEASURED, source)
 
     # ── what to say ───────────────────────────────────────────────────────────────────────────────────────

@@ -153,6 +153,15 @@ def test_two_pods_are_two_servers() -> None:
     assert sorted(server.value("running") or 0 for server in found.servers) == [10, 20]
 
 
+def test_two_nodes_of_one_server_are_one() -> None:
+    lines = [
+        f"(Scheduler pid=7, ip=10.0.0.{node}) {decode(second, 10 * node + 10, f' DP{node} TP{node}')}"
+        for second in range(0, 60, 5)
+        for node in (0, 1)
+    ]
+    assert read(*lines).value("running") == 30
+
+
 def test_hit_rate_and_retractions_are_counted() -> None:
     lines = []
     for i in range(20):
