@@ -12,7 +12,7 @@ def diagnose(
         list[str],
         typer.Argument(
             metavar="TARGET…",
-            help="Server URLs, a log file, - (a pasted log), a facts file (.yaml) or a job folder.",
+            help="Server URLs, logs, saved metrics pages, - (a paste), a facts file or a job folder.",
         ),
     ],
     as_json: Annotated[bool, typer.Option("--json", help="As JSON, every number with its origin.")] = False,
@@ -39,19 +39,28 @@ def diagnose(
     allow_accuracy_change: Annotated[
         bool, typer.Option("--allow-accuracy-change", help="Let accuracy choices be actions.")
     ] = False,
+    strict: Annotated[bool, typer.Option(help="Anything odd in a facts file is an error.")] = False,
     api_key_env: Annotated[str, typer.Option(help="Environment variable with the servers' key.")] = "",
 ) -> None:
     """Say what binds a fleet, why, and what to change: read-only, from whatever evidence there is."""
+    import os
+
     from headrace.cli.ask_gpu import asker
-    from headrace.cli.diagnosing import context_of, with_told
-    from headrace.cli.evidence import observed
+    from headrace.cli.diagnosing import context_of, seconds_of, with_told
     from headrace.diagnose.pipeline import diagnose as diagnosed
     from headrace.errors import UsageError, nearest
+    from headrace.observe.target import Options, read_targets
 
     if load not in ("", "free", "given"):
         raise UsageError(f"--load takes free or given, got '{load[:40]}'.{nearest(load, ('free', 'given'))}")
+    key = os.environ.get(api_key_env) if api_key_env else None
+    if api_key_env and not key:
+        raise UsageError(
+            f"--api-key-env {api_key_env[:60]}: the environment has no such variable, or it is empty."
+        )
+    options = Options(engine or None, engine_version or None, strict, seconds_of(window), key)
     observation = with_told(
-        observed(targets, window, engine=engine, api_key_env=api_key_env),
+        read_targets(targets, options),
         engine=engine,
         engine_version=engine_version,
         gpu=gpu,

@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
 from headrace.diagnose.context import Context
 from headrace.engines import PLANNED_ENGINES, planner
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, UsageError
 from headrace.hardware.catalogue import Ambiguous, resolve
 from headrace.hardware.device import Device
 from headrace.models.catalogue import resolve_model
 from headrace.models.geometry import ModelGeometry
 from headrace.observe.observation import ClientFacts, Observation
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|h)?$")
+_SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, None: 1.0}
+_LONGEST_SECONDS = 24 * 3600.0
+
+
+def seconds_of(text: str) -> float:
+    """Returns a duration in seconds: `60s`, `2m`, `0`. Raises UsageError for anything else, or over a day."""
+    match = _DURATION.match(text.strip())
+    if match is None:
+        raise UsageError(f"--for takes a duration like 60s or 2m, got '{text[:40]}'.")
+    seconds = float(match[1]) * _SECONDS[match[2]]
+    if seconds > _LONGEST_SECONDS:
+        raise UsageError(f"--for {text[:40]} is longer than a day; an hour is plenty.")
+    return seconds
 
 
 def context_of(

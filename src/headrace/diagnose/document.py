@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,7 +83,7 @@ class Diagnosis:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the document as plain JSON; `docs/diagnosis-json.md` describes it."""
-        return {
+        document: dict[str, Any] = {
             "schema": SCHEMA,
             "schema_version": SCHEMA_VERSION,
             "subject": self.subject.to_json(),
@@ -101,3 +102,14 @@ class Diagnosis:
             "notes": list(self.notes),
             "servers": [server.to_json() for server in self.servers],
         }
+        finite: dict[str, Any] = _finite(document)
+        return finite
+
+
+def _finite(value: Any) -> Any:
+    """The same document with null for what is no finite number: JSON knows none of those."""
+    if isinstance(value, dict):
+        return {key: _finite(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

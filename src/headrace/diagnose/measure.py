@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -101,7 +102,10 @@ class _Measuring:
         )
 
     def set(self, name: str, quantity: Quantity | None) -> None:
-        if quantity is not None and name not in self.numbers:
+        """Keeps a number that was not known yet; one that is out of all bounds is no number."""
+        if quantity is None or name in self.numbers:
+            return
+        if all(math.isfinite(value) for value in (quantity.value, *quantity.range)):
             self.numbers[name] = quantity
 
     def get(self, name: str) -> Quantity | None:

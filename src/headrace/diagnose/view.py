@@ -74,13 +74,25 @@ class View:
         if self.server.value("queue_growing") == 1:
             return True
         queued = self.queued
+        share = self.server.value("queue_share_of_steps")
+        if queued is not None and queued >= 1:
+            return True
+        if share is not None:
+            return share > 0.05
         if queued is not None:
-            share = self.server.value("queue_share_of_steps")
-            return queued >= 1 or (share is not None and share > 0.2)
+            return False
         flight, running = self.flight, self.running
         if flight is None or running is None:
-            return None
+            return True if self.waits_before_first_token else None
         return flight > running * 1.1 + 1
+
+    @property
+    def waits_before_first_token(self) -> bool:
+        """By Little's law over a fifth of what is in flight has no first token yet, and over two."""
+        rate, first = self.server.value("requests_per_s"), self.server.value("ttft_s")
+        if rate is None or first is None or self.flight is None:
+            return False
+        return rate * first > max(2.0, 0.2 * self.flight)
 
     @property
     def cap(self) -> Quantity | None:

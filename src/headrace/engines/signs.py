@@ -24,6 +24,7 @@ class Sign(StrEnum):
     DISAGGREGATED = "disaggregated"  # prefill and decode run on different servers
     GRAMMAR = "grammar"  # output is held to a grammar
     EXPERTS_SPREAD = "experts_spread"  # expert parallelism
+    SLOW_LINK = "slow_link"  # GPUs are joined by something slower than their own fabric
     NO_PREFIX_CACHE = "no_prefix_cache"  # prompts share nothing
 
 
@@ -58,12 +59,18 @@ _SIGNS: tuple[tuple[Sign, str], ...] = (
         Sign.EXPERTS_SPREAD,
         r"--enable-expert-parallel\b|--ep(-size)?[ =]([2-9]|[1-9]\d)|\bEP([2-9]|1\d|\d\d)\b",
     ),
+    (
+        Sign.SLOW_LINK,
+        r"\b(no|without) (an? )?NVLink|\bover PCIe\b|\bPCIe ?(gen ?)?[1-4](\.0)?( ?x ?(1|4|8)\b)?"
+        r"|\bx(1|4) slots?\b|\bEthernet\b|\b(no|without) (RDMA|InfiniBand)|\bover TCP\b|\bThunderbolt\b",
+    ),
     (Sign.NO_PREFIX_CACHE, r"--disable-radix-cache\b|--no-enable-prefix-caching\b"),
 )
 _OFF = re.compile(r"\b(speculation|speculative decoding|MTP) (is )?off\b", re.IGNORECASE)
 _RUNNING_FLAG = re.compile(r"--max-running-requests[ =](\d+)|--max[-_]num[-_]seqs[ =](\d+)")
 _GRAPH_LIMIT = re.compile(r"--cuda-graph-max-bs(?:-decode)?[ =](\d+)|--max-cudagraph-capture-size[ =](\d+)")
 _CONTEXT = re.compile(r"--context-length[ =](\d+)|--max-model-len[ =](\d+)")
+_BUDGET = re.compile(r"--max[-_]num[-_]batched[-_]tokens[ =](\d+)")
 _NODES = re.compile(r"--nnodes[ =](\d+)")
 
 
@@ -76,6 +83,7 @@ class Signs:
     graph_limit: int | None = None
     context_length: int | None = None
     nodes: int | None = None
+    token_budget: int | None = None  # tokens that one step may compute, where decode and prompts share it
 
     def __contains__(self, sign: Sign) -> bool:
         return sign in self.found
@@ -107,6 +115,7 @@ def read_signs(line: str, prose: tuple[str, ...] = ()) -> Signs:
         _number(_GRAPH_LIMIT, line),
         _number(_CONTEXT, line),
         _number(_NODES, line),
+        _number(_BUDGET, line),
     )
 
 

@@ -51,7 +51,9 @@ def _nothing_found(view: View) -> Iterator[Finding]:
     shared = view.client.value("shared_prefix_fraction")
     block = view.server.value("attention_block_tokens")
     complaint = next((claim for claim in view.claims if claim.says(_MISSES) or claim.says(_SHARED)), None)
-    if (shared is None or shared < 0.2) and complaint is None:
+    below = view.client.value("prompt_tokens_below")
+    too_short = block is not None and below is not None and below <= block
+    if (shared is None or shared < 0.2) and complaint is None and not too_short:
         return
     evidence = [f"hit rate {hits:.0%}"]
     if shared is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headrace.diagnose.finding import CONFIGURED, COUNTED, SAID, SUGGESTED, Finding
-from headrace.diagnose.view import FULL, NEAR, ROOM, View
+from headrace.diagnose.view import NEAR, PRESSED, ROOM, View
 from headrace.words import Constraint
 
 # An HTTP client library that is not told otherwise opens this many connections (aiohttp's TCPConnector).
@@ -16,6 +16,7 @@ def findings(view: View) -> Iterator[Finding]:
     """Yields what the client's side shows."""
     yield from _too_little(view)
     yield from _less_than_wanted(view)
+    yield from _far_below_the_caps(view)
     yield from _tail(view)
     yield from _imbalance(view)
 
@@ -63,6 +64,25 @@ def _too_little(view: View) -> Iterator[Finding]:
         tuple(evidence),
         ("a queue in the server: then it is offered enough, and a cap or pool holds it",),
         {name: found for name in ("running", "queued", "cap") if (found := view.baseline.get(name))},
+    )
+
+
+def _far_below_the_caps(view: View) -> Iterator[Finding]:
+    """Nobody told how many run; what is in flight is far below every cap that the flags give."""
+    flight, plan = view.flight, view.planned.plan if view.planned else None
+    if not view.load_is_free or view.running_is_told or flight is None or plan is None or plan.lowest is None:
+        return
+    lowest = plan.lowest.running.value
+    if view.waits or view.server.value("ttft_s") is not None or flight > lowest / 2 or not view.server.flags:
+        return
+    yield Finding(
+        Constraint.CLIENT_CONCURRENCY,
+        SUGGESTED,
+        (
+            f"{flight:,.0f} in flight per server, and the flags give room for {lowest:,.0f} "
+            f"({plan.lowest.term})",
+        ),
+        ("a queue in the server: then it is offered enough",),
     )
 
 
@@ -144,14 +164,19 @@ def _tail(view: View) -> Iterator[Finding]:
 
 def _imbalance(view: View) -> Iterator[Finding]:
     """One server or rank full while another idles."""
-    for word, unit in (("kv_usage_by_rank", "of the KV pool"), ("running_by_rank", "running")):
+    for word, unit in (
+        ("kv_usage_by_rank", "of the KV pool"),
+        ("running_by_rank", "running"),
+        ("queued_by_rank", "queued"),
+        ("prealloc_by_rank", "with reserved memory"),
+    ):
         ranks = view.server.by_rank.get(word, {})
         if len(ranks) < 2:
             continue
         low, high = min(ranks.values()), max(ranks.values())
-        if word == "kv_usage_by_rank" and high >= FULL and low < ROOM:
+        if word == "kv_usage_by_rank" and high >= PRESSED and low < ROOM:
             text = f"one rank holds {high:.0%} {unit}, another {low:.0%}"
-        elif word == "running_by_rank" and high >= 8 and low < 0.5 * high:
+        elif word != "kv_usage_by_rank" and high >= 8 and low < 0.5 * high:
             text = f"one rank has {high:,.0f} {unit}, another {low:,.0f}"
         else:
             continue

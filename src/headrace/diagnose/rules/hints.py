@@ -17,10 +17,27 @@ _WORDS: tuple[tuple[Constraint, str], ...] = (
         r"|not enough kv|runs? out of kv",
     ),
     (Constraint.RETRACTION, r"\bretract\w+|re-?prefill|recomputed from scratch"),
-    (Constraint.LONG_TAIL, r"idle at the end|last few (?:requests|prompts)|straggler"),
+    (
+        Constraint.LONG_TAIL,
+        r"idle at the end|last few (?:requests|prompts)|straggl|long tail|slowest (?:sample|request)",
+    ),
+    (
+        Constraint.CONFIGURATION_ERROR,
+        r"(?:refuses|fails|failed|unable|does not|never|cannot|won't|can't) (?:to )?(?:start|boot|load)s?\b"
+        r"|(?:out of memory|OOM|crash\w*|dies) (?:at|during|on|while) (?:start|load|boot|captur)",
+    ),
+    (Constraint.SERVER_DOWN, r"\b(?:hangs?|crash(?:es|ed)?|dies|unresponsive|stops? answering|segfault)\b"),
+    (
+        Constraint.COLD_START,
+        r"first (?:few )?(?:requests?|minutes?|batch(?:es)?|runs?) (?:is|are|take)|warm-?up|JIT compil",
+    ),
     (Constraint.LOAD_IMBALANCE, r"one (?:server|rank|worker)\b.{0,60}\bidle|uneven(?:ly)? (?:load|spread)"),
     (Constraint.EXPERT_IMBALANCE, r"expert (?:im)?balance|hot experts?"),
-    (Constraint.FRONTEND, r"tokenizer (?:process|worker)|detokeni[sz]er|one http request per"),
+    (
+        Constraint.FRONTEND,
+        r"tokeni[sz]er (?:process|worker|manager)|detokeni[sz]|one http request per|uvicorn|fastapi"
+        r"|api[- ]?server (?:process )?(?:is|at|uses)\b|router (?:overhead|is the)",
+    ),
     (Constraint.POWER_THERMAL, r"stays hot|thermal(?:ly)? throttl|throttles?\b.{0,30}\b(?:heat|temperature)"),
     (Constraint.INTERCONNECT, r"over PCIe\b.{0,60}\bslow|all-?reduce (?:takes|dominates)"),
     (Constraint.GRAMMAR, r"with (?:the |a )?grammar|as soon as (?:the grammar|it) is set"),

@@ -20,6 +20,7 @@ LOWEST_BASE_CLOCK_MHZ = 735.0
 HOT_CELSIUS = (
     87.0  # slow-down temperatures of NVIDIA cards begin at 87 °C (nvidia-smi -q, "GPU Slowdown Temp")
 )
+TARGET_CELSIUS = 83.0  # GeForce and workstation cards lower their clock from here ("GPU Target Temperature")
 _A_SIGN = 0.22
 _SAYS_IT = frozenset({Constraint.FRONTEND, Constraint.RETRACTION, Constraint.KV_POOL, Constraint.STATE_POOL})
 ENDLESS_TOKENS = 6000.0  # a single answer longer than most limits that people set
@@ -100,9 +101,13 @@ def _clocks(view: View) -> Iterator[Finding]:
         sure = max(sure, COUNTED)
     if clock and least is not None and least < 0.8 * clock and evidence:
         evidence.append(f"down to {least:,.0f} MHz")
-    if celsius is not None and celsius >= HOT_CELSIUS:
+    if celsius is not None and celsius >= TARGET_CELSIUS:
         evidence.append(f"{celsius:,.0f} °C")
-        sure = max(sure, CONFIGURED)
+        sure = max(sure, CONFIGURED if celsius >= HOT_CELSIUS else SUGGESTED)
+    power, limit = value("gpu_power_w"), value("gpu_power_limit_w")
+    if power is not None and limit is not None and limit > 0 and power >= 0.97 * limit:
+        evidence.append(f"{power:,.0f} of {limit:,.0f} W are drawn: the limit holds the clock")
+        sure = max(sure, 0.5)
     if not evidence:
         return
     yield Finding(
@@ -176,7 +181,8 @@ def _endless(view: View) -> Iterator[Finding]:
             for claim in view.claims
             if claim.says(
                 r"runs? for (?:about )?\w+ minutes|stays running for minutes|never (?:ends|stops)"
-                r"|keeps generating"
+                r"|keeps? (?:on )?generating|do(?:es)? not stop|endless|without an? end"
+                r"|repeats? (?:itself|the same)"
             )
         ),
         None,

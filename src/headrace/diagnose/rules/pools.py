@@ -19,6 +19,8 @@ def findings(view: View) -> Iterator[Finding]:
     yield from _work_thrown_away(view)
     yield from _room_for_one(view)
     yield from _blocks(view)
+    yield from _will_not_fit(view)
+    yield from _budget(view)
     yield from _waiting_below_caps(view)
 
 
@@ -168,6 +170,49 @@ def _room_for_one(view: View) -> Iterator[Finding]:
         )
 
 
+def _will_not_fit(view: View) -> Iterator[Finding]:
+    """The pool ÷ tokens per request is less than what is in flight; no usage was told."""
+    if view.running_is_told or view.server.value("kv_usage") is not None or view.is_hybrid:
+        return
+    sizes = [
+        size.value
+        for word in ("kv_capacity_tokens", "swa_capacity_tokens")
+        if (size := view.server.get(word) or (view.baseline.get(word)))
+    ]
+    each = view.baseline.value("context_tokens")
+    if not sizes or not each or view.flight is None:
+        return
+    fits = min(sizes) / each
+    if fits < 0.9 * view.flight:
+        yield Finding(
+            Constraint.KV_POOL,
+            COUNTED,
+            (
+                f"{min(sizes):,.0f} KV tokens ÷ {each:,.0f} per request hold {fits:,.0f} of "
+                f"{view.flight:,.0f} in flight",
+            ),
+            ("running at its height: as many as are in flight",),
+        )
+
+
+def _budget(view: View) -> Iterator[Finding]:
+    """Prompts are longer than what a step may compute, and requests wait while pools have room."""
+    budget, prompt = view.signs.token_budget, view.baseline.value("mean_input_tokens")
+    usage = _usage(view)
+    if budget is None or prompt is None or not view.waits or (usage is not None and usage[1] >= PRESSED):
+        return
+    if prompt > 2 * budget and not _at_cap(view):
+        yield Finding(
+            Constraint.TOKEN_BUDGET,
+            CONFIGURED,
+            (
+                f"prompts of {prompt:,.0f} tokens need {prompt / budget:,.0f} steps of {budget:,} each, "
+                f"while others wait",
+            ),
+            ("tokens per step: well under the budget",),
+        )
+
+
 def _blocks(view: View) -> Iterator[Finding]:
     """Blocks of one shared pool ÷ blocks that each request needs for its states: fewer than are in flight."""
     blocks, flight = view.server.value("pool_blocks"), view.flight
@@ -215,6 +260,9 @@ def _waiting_below_caps(view: View) -> Iterator[Finding]:
     state = view.server.value("state_usage")
     waiting = view.queued or max(0.0, (view.flight or running) - running)
     seen = f"{running:,.0f} running, {waiting:,.0f} waiting"
+    share = view.server.value("queue_share_of_steps")
+    if share is not None and not view.queued:
+        seen = f"{running:,.0f} running, others wait in {share:.0%} of the steps"
     if view.is_hybrid and cap is None:
         yield from _state_cap_unseen(view, seen, state, usage)
         return

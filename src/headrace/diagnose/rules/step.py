@@ -159,6 +159,7 @@ def _host(view: View) -> Iterator[Finding]:
             ("a trace of one step without gaps between kernels",),
             gain=(1.0, step / (step - host / 2), step / (step - host)),
         )
+    yield from _gpu_idles(view)
     if Sign.EAGER in view.signs:
         yield _eager(view)
     if Sign.NO_OVERLAP in view.signs:
@@ -168,6 +169,22 @@ def _host(view: View) -> Iterator[Finding]:
             (f"every step waits for the host: {view.signs.words(Sign.NO_OVERLAP)}",),
             ("the same load with the overlap: no faster",),
         )
+
+
+def _gpu_idles(view: View) -> Iterator[Finding]:
+    """Requests run and for a good part of the time no kernel does: the GPU waits for something outside it."""
+    busy, running = view.server.value("gpu_utilization"), view.running
+    if busy is None or busy >= 0.75 or not running:
+        return
+    cores = view.server.value("cpu_busy_cores")
+    evidence = [f"GPUs are busy {busy:.0%} of the time while requests run"]
+    sure = SUGGESTED + 0.05
+    if cores is not None and cores >= 0.9:
+        evidence.append(f"{cores:,.1f} CPU cores are busy")
+        sure = CONFIGURED
+    yield Finding(
+        Constraint.STEP_OVERHEAD, sure, tuple(evidence), ("a trace of one step without gaps between kernels",)
+    )
 
 
 def _eager(view: View) -> Finding:

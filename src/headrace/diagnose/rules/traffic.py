@@ -51,6 +51,17 @@ def _between_gpus(view: View) -> Iterator[Finding]:
             )
         yield Finding(Constraint.INTERCONNECT, COUNTED, (*evidence, *beside), _REFUTES)
         return
+    if Sign.SLOW_LINK in view.signs and (share is None or share.value < 0.5):
+        yield Finding(
+            Constraint.INTERCONNECT,
+            0.5 if share is None else CONFIGURED,
+            (
+                f"{ranks} tensor-parallel ranks joined by a slow link ({view.signs.words(Sign.SLOW_LINK)})",
+                *beside,
+            ),
+            _REFUTES,
+        )
+        return
     link = view.context.device.interconnect if view.context.device else ""
     if (
         "PCIe" in link
@@ -132,6 +143,25 @@ def _transfers(view: View) -> Iterator[Finding]:
             CONFIGURED,
             (f"{held:,.0f} requests hold memory and wait for their KV, {view.running:,.0f} run",),
             ("transfer time per request: short against decode",),
+        )
+    if Sign.DISAGGREGATED in view.signs and any(
+        claim.says(r"transfer|nixl|mooncake|RDMA|\bTCP\b") for claim in view.claims
+    ):
+        yield Finding(
+            Constraint.KV_TRANSFER,
+            SUGGESTED + 0.05,
+            ("prefill and decode run apart, and moving KV is what is complained of",),
+            ("transfer time per request: short against decode",),
+        )
+    if Sign.EXPERTS_SPREAD in view.signs and any(
+        claim.says(r"expert (?:load|imbalance|balance)|hot experts?|EPLB|imbalanced? expert")
+        for claim in view.claims
+    ):
+        yield Finding(
+            Constraint.EXPERT_IMBALANCE,
+            SUGGESTED + 0.05,
+            ("experts are spread over GPUs, and their balance is what is complained of",),
+            ("tokens per rank: even",),
         )
     if Sign.HOST_CACHE in view.signs and any(
         claim.says(r"storage|container|host(?: memory)? (?:is )?slow|prefetch") for claim in view.claims
