@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from headrace.diagnose.estimate import more_running, spelled
 from headrace.diagnose.finding import CONFIGURED, COUNTED, Finding, Side
 from headrace.diagnose.ladder import LadderRung
-from headrace.diagnose.view import PRESSED, ROOM, View
+from headrace.diagnose.view import NEAR, PRESSED, ROOM, View
 from headrace.words import Constraint
 
 WORTH_SAYING = 0.25  # under this, evidence is too thin to name a constraint first
@@ -40,7 +40,11 @@ def judge(view: View, found: Iterable[Finding], rungs: Sequence[LadderRung] = ()
         binding = Finding(
             Constraint.UNKNOWN,
             1.0 - max((finding.confidence for finding in merged), default=0.0),
-            ("nothing that was given shows what holds the fleet back",),
+            (
+                "nothing ran in the window that was seen"
+                if view.is_idle
+                else "nothing that was given shows what holds the fleet back",
+            ),
             ("any of the readings under `missing`",),
         )
     others = [finding for finding in merged if finding.constraint is not binding.constraint]
@@ -133,9 +137,11 @@ def _ruled_out(view: View, named: set[Constraint]) -> Iterable[tuple[Constraint,
     kv = value("kv_usage")
     if kv is not None and kv < PRESSED:
         rows.append((Constraint.KV_POOL, f"{kv:.0%} of the KV pool is used"))
-    if running is not None and cap is not None and running < 0.97 * cap and queued == 0:
+    if running is not None and cap is not None and running < NEAR * cap and queued == 0:
         below = f"{running:,.0f} run of {cap:,.0f} that may"
-        rows += [(Constraint.MAX_RUNNING_REQUESTS, below), (Constraint.STATE_POOL, below)]
+        rows.append((Constraint.MAX_RUNNING_REQUESTS, below))
+        if view.is_hybrid:
+            rows.append((Constraint.STATE_POOL, below))
     if queued == 0:
         rows.append((Constraint.ADMISSION, "nothing waits"))
     state = value("state_usage")

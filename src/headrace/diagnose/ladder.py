@@ -51,7 +51,7 @@ def _client(view: View) -> list[LadderRung]:
     if not view.load_is_free:
         return []
     if flight is None:
-        if running is None or not view.running_is_told or view.waits is not False:
+        if not running or running.value < 1 or not view.running_is_told or view.waits is not False:
             return []
         flight = running  # nothing queued: what runs is what is in flight
     return [LadderRung(Constraint.CLIENT_CONCURRENCY, flight, "in flight per server")]

@@ -75,7 +75,7 @@ def diagnose(observation: Observation, context: Context) -> Diagnosis:
 def view_of(observation: Observation, server: ServerObservation, context: Context) -> View:
     """Returns one server as the rules see it: the first three steps done."""
     client = observation.client or ClientFacts()
-    signs = read_signs(server.flags, observation.notes)
+    signs = read_signs(server.flags, (*observation.notes, *server.notes), server.settings)
     plan = planned(server, context, None)
     derives = plan is not None and (plan.explained is not None or (server.flags and not plan.contradiction))
     capacity = plan.plan.figures.get("kv_tokens") if plan is not None and derives else None

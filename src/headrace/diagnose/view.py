@@ -17,7 +17,7 @@ from headrace.quantities import Origin, Quantity
 FULL = 0.95  # a pool with less than 5 % left admits no request of more than 5 % of it
 PRESSED = 0.9  # SGLang's tuning page calls a pool under 0.9 with a queue too cautious, not full
 ROOM = 0.7  # the hybrid rule of facts on engines §5: under it KV is not what they wait for
-NEAR = 0.97  # running this close to a cap is at it: a place that was just left is being filled
+NEAR = 0.95  # running this close to a cap is at it: a place that was just left is being filled
 
 
 @dataclass(frozen=True)

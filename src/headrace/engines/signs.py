@@ -7,6 +7,7 @@ phrases. A sign says that something is so, not that it limits anything: `diagnos
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -24,6 +25,7 @@ class Sign(StrEnum):
     DISAGGREGATED = "disaggregated"  # prefill and decode run on different servers
     GRAMMAR = "grammar"  # output is held to a grammar
     EXPERTS_SPREAD = "experts_spread"  # expert parallelism
+    NO_GPU = "no_gpu"  # the engine computes on the CPU
     SLOW_LINK = "slow_link"  # GPUs are joined by something slower than their own fabric
     NO_PREFIX_CACHE = "no_prefix_cache"  # prompts share nothing
 
@@ -66,6 +68,13 @@ _SIGNS: tuple[tuple[Sign, str], ...] = (
     ),
     (Sign.NO_PREFIX_CACHE, r"--disable-radix-cache\b|--no-enable-prefix-caching\b"),
 )
+_SETTINGS = {
+    "device": Sign.NO_GPU,
+    "device_config": Sign.NO_GPU,
+    "disable_cuda_graph": Sign.EAGER,
+    "enforce_eager": Sign.EAGER,
+    "disable_overlap_schedule": Sign.NO_OVERLAP,
+}
 _OFF = re.compile(r"\b(speculation|speculative decoding|MTP) (is )?off\b", re.IGNORECASE)
 _RUNNING_FLAG = re.compile(r"--max-running-requests[ =](\d+)|--max[-_]num[-_]seqs[ =](\d+)")
 _GRAPH_LIMIT = re.compile(r"--cuda-graph-max-bs(?:-decode)?[ =](\d+)|--max-cudagraph-capture-size[ =](\d+)")
@@ -93,11 +102,14 @@ class Signs:
         return self.found.get(sign, "")
 
 
-def read_signs(line: str, prose: tuple[str, ...] = ()) -> Signs:
+def read_signs(
+    line: str, prose: tuple[str, ...] = (), settings: Mapping[str, str | float | bool] | None = None
+) -> Signs:
     """Returns the signs in a launch line, and in what people wrote about the set-up.
 
     Args:
         line: flags, environment assignments, or prose in their place; at most 100,000 characters are read.
+        settings: the engine's settings as the server told them, by its own names.
         prose: notes. Claims do not belong here: they speak of other servers as well.
     """
     found: dict[Sign, str] = {}
@@ -109,6 +121,14 @@ def read_signs(line: str, prose: tuple[str, ...] = ()) -> Signs:
             match = re.search(pattern, text, re.IGNORECASE)
             if match and sign not in found:
                 found[sign] = match.group(0).strip()
+    for name, value in (settings or {}).items():
+        sign = _SETTINGS.get(name)
+        if (
+            sign is not None
+            and sign not in found
+            and (value == "cpu" if sign is Sign.NO_GPU else bool(value))
+        ):
+            found[sign] = f"{name}: {value if isinstance(value, str) else 'on'}"
     return Signs(
         found,
         _number(_RUNNING_FLAG, line),

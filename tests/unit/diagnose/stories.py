@@ -236,5 +236,85 @@ STORIES: dict[str, Story] = {
         _C.LONG_TAIL,
         (_C.MEMORY_BANDWIDTH,),
     ),
+    "slots of llama.cpp": Story(
+        {"engine": "llamacpp", "observed": {"running": 4, "queued": 28}},
+        _C.MAX_RUNNING_REQUESTS,
+        (_C.KV_POOL,),
+    ),
+    "the engine's own limit": Story(
+        told(
+            DENSE,
+            flags=None,
+            model=None,
+            observed={"running": 256, "queued": 300, "kv_usage": 0.4, "output_tokens_per_s": 9000},
+            client={"in_flight": 560},
+        ),
+        _C.MAX_RUNNING_REQUESTS,
+        (_C.KV_POOL, _C.ADMISSION, _C.CLIENT_CONCURRENCY),
+    ),
+    "prompts longer than the budget": Story(
+        told(
+            DENSE,
+            flags="--max-num-seqs 200 --max-num-batched-tokens 2048",
+            observed={"running": 20, "queued": 60, "kv_usage": 0.3, "output_tokens_per_s": 700},
+            client={"in_flight": 80, "mean_input_tokens": 7000, "mean_output_tokens": 900},
+        ),
+        _C.TOKEN_BUDGET,
+        (_C.KV_POOL, _C.CLIENT_CONCURRENCY, _C.MAX_RUNNING_REQUESTS),
+    ),
+    "a pool that will not hold them": Story(
+        told(
+            DENSE,
+            observed={"running": None, "queued": None, "kv_usage": None, "kv_capacity_tokens": 30000},
+            client={"load": "free", "in_flight": 64, "mean_input_tokens": 3000, "mean_output_tokens": 500},
+        ),
+        _C.KV_POOL,
+        (_C.CLIENT_CONCURRENCY,),
+    ),
+    "ranks of one server out of balance": Story(
+        told(
+            DENSE,
+            observed={
+                "running": None,
+                "queued": None,
+                "kv_usage": None,
+                "output_tokens_per_s": None,
+                "kv_usage_by_rank": {0: 0.97, 1: 0.35, 2: 0.4},
+            },
+        ),
+        _C.LOAD_IMBALANCE,
+        (_C.CLIENT_CONCURRENCY,),
+    ),
+    "a host that cannot keep up": Story(
+        told(
+            DENSE,
+            observed={
+                "gpu_utilization": 0.45,
+                "cpu_busy_cores": 1.0,
+                "running": 8,
+                "output_tokens_per_s": 300,
+            },
+            client={"in_flight": 8},
+        ),
+        _C.STEP_OVERHEAD,
+        (_C.MEMORY_BANDWIDTH,),
+    ),
+    "a slow link": Story(
+        told(
+            DENSE,
+            gpus=4,
+            tensor_parallel=4,
+            flags="--tensor-parallel-size 4; PCIe 3.0 x4 without NVLink",
+            observed={"running": 4, "output_tokens_per_s": 120},
+            client={"in_flight": 4},
+        ),
+        _C.INTERCONNECT,
+        (_C.CLIENT_CONCURRENCY,),
+    ),
+    "tokens late at the client": Story(
+        told(DENSE, observed={"itl_p50_s_client": 0.2, "output_tokens_per_s": 2000}, model=None),
+        _C.FRONTEND,
+        (_C.KV_POOL,),
+    ),
     "nothing is known": Story({"observed": {"gpu_utilization": 1.0}}, _C.UNKNOWN, tuple(_C)[:-1]),
 }

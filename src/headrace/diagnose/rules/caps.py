@@ -48,7 +48,7 @@ def bound_by(view: View) -> tuple[Constraint, float, str] | None:
     if effective is None:
         return None
     cap = effective.value
-    if flag is not None and int(cap) == flag:
+    if flag is not None and int(cap) in (flag, flag * (view.server.data_parallel or 1)):
         return Constraint.MAX_RUNNING_REQUESTS, SAID, f"the cap of {cap:,.0f} is the running flag itself"
     if plan is not None and plan.cap is not None and int(plan.cap.value) == int(cap):
         return plan.cap_bound_by, COUNTED, f"the cap of {cap:,.0f} is {plan.cap_term}"

@@ -65,6 +65,8 @@ def _events(view: View) -> Iterator[Finding]:
         if entry is None or entry.constraint is None:
             continue
         constraint = entry.constraint
+        if Sign.NO_GPU in view.signs and constraint in (Constraint.CUDA_GRAPH, Constraint.STEP_OVERHEAD):
+            continue
         state = side_of(constraint) is Side.STATE
         if state and event.severity != "failure":
             continue

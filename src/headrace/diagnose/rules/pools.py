@@ -271,15 +271,29 @@ def _waiting_below_caps(view: View) -> Iterator[Finding]:
             Constraint.STATE_POOL, COUNTED, (f"{seen}; state pool {state:.0%} used",), ("free state slots",)
         )
         return
+    if view.server.engine == "llamacpp" and running >= 1 and cap is None:
+        yield Finding(
+            Constraint.MAX_RUNNING_REQUESTS,
+            CONFIGURED,
+            (f"{seen}: this engine runs as many as it has slots",),
+            ("free slots while requests wait",),
+        )
+        return
     if view.queued is None or view.queued < 1 or usage is None:
         return
     if running < 1:
         return  # nothing runs though requests wait: that is no reserve, and the evidence does not tell
-    reserve = (
-        view.server.engine != "vllm"
-    )  # vLLM keeps none: it admits while blocks and the step's budget last
+    # vLLM keeps no reserve: it admits while blocks and the step's budget last
+    reserve = view.server.engine != "vllm"
     known = cap is not None or flag is not None
     if not reserve and not known:
+        # neither blocks nor a reserve: what is left is the limit on running requests, or the step's budget
+        yield Finding(
+            Constraint.MAX_RUNNING_REQUESTS,
+            SUGGESTED + 0.05,
+            (f"{seen}, with the {usage[0]} at {usage[1]:.0%}: this engine keeps no reserve",),
+            ("the limit of the launch line: higher than what runs",),
+        )
         return
     if usage[1] < ROOM and known:
         yield Finding(

@@ -15,6 +15,10 @@ from headrace.words import Constraint
 # layers.
 LAUNCH_SECONDS_PER_LAYER = 2e-4
 
+ALWAYS_CAPTURED = (
+    8  # the sizes that every engine captures begin with 1, 2, 4, 8 (facts on engines §2.5, §4.1)
+)
+
 
 def findings(view: View) -> Iterator[Finding]:
     """Yields what the step shows."""
@@ -160,6 +164,8 @@ def _host(view: View) -> Iterator[Finding]:
             gain=(1.0, step / (step - host / 2), step / (step - host)),
         )
     yield from _gpu_idles(view)
+    if Sign.NO_GPU in view.signs:
+        return
     if Sign.EAGER in view.signs:
         yield _eager(view)
     if Sign.NO_OVERLAP in view.signs:
@@ -216,7 +222,7 @@ def _eager(view: View) -> Finding:
 
 def _graphs(view: View) -> Iterator[Finding]:
     """Decode steps without a graph though graphs are on: the batch is larger than was captured."""
-    if Sign.EAGER in view.signs:
+    if Sign.EAGER in view.signs or Sign.NO_GPU in view.signs:
         return
     running = view.running
     largest = view.server.value("cuda_graph_max_bs") or view.signs.graph_limit
@@ -233,6 +239,16 @@ def _graphs(view: View) -> Iterator[Finding]:
                 "launched kernel by kernel",
             ),
             refutes,
+        )
+    elif ran is not None and ran < 0.5 and running is not None and running <= ALWAYS_CAPTURED:
+        yield Finding(
+            Constraint.STEP_OVERHEAD,
+            CONFIGURED,
+            (
+                f"decode steps of {running:,.0f} requests run without a captured graph: graphs are off "
+                f"altogether",
+            ),
+            ("the same load with graphs: no faster",),
         )
     elif ran is not None and ran < 0.5:
         yield Finding(
