@@ -122,13 +122,11 @@ def read_signs(
             if match and sign not in found:
                 found[sign] = match.group(0).strip()
     for name, value in (settings or {}).items():
-        sign = _SETTINGS.get(name)
-        if (
-            sign is not None
-            and sign not in found
-            and (value == "cpu" if sign is Sign.NO_GPU else bool(value))
-        ):
-            found[sign] = f"{name}: {value if isinstance(value, str) else 'on'}"
+        shown = _SETTINGS.get(name)
+        if shown is None or shown in found:
+            continue
+        if value == "cpu" if shown is Sign.NO_GPU else bool(value):
+            found[shown] = f"{name}: {value if isinstance(value, str) else 'on'}"
     return Signs(
         found,
         _number(_RUNNING_FLAG, line),
