@@ -127,6 +127,7 @@ def _told(engine: Reader, track: Track, name: str, misses: int) -> ServerObserva
         engine=engine.name,
         engine_version=told.version,
         model=told.model,
+        gpu=told.gpu,
         gpus=told.gpus,
         tensor_parallel=told.tensor_parallel,
         data_parallel=told.data_parallel,

@@ -28,6 +28,7 @@ class Told:
 
     version: str | None = None
     model: str | None = None
+    gpu: str | None = None
     gpus: int | None = None
     tensor_parallel: int | None = None
     data_parallel: int | None = None
@@ -77,6 +78,7 @@ class SglangReader:
         self._version = facts.info.version if facts else None
         self._load_path: str | None = sglang_loads.PATH
         self._model: str | None = None
+        self._gpu: str | None = None
 
     @classmethod
     async def meet(cls, fetch: Fetch, has_metrics: bool) -> SglangReader | None:
@@ -138,6 +140,7 @@ class SglangReader:
         if told is None:
             return None
         self._version = self._version or told[1]
+        self._gpu = self._gpu or told[0].settings.get("accelerator")
         return told[0]
 
     def _version_has_loads(self) -> bool:
@@ -145,7 +148,9 @@ class SglangReader:
         return version is not None and version >= Version(0, 5, 8)
 
     def told(self) -> Told:
-        told = Told(version=self._version, model=self._model)
+        told = Told(version=self._version, model=self._model, gpu=self._gpu)
+        if self._gpu is None:
+            told.missing.append("the GPU: this server does not tell it; give --gpu.")
         if not self._has_metrics:
             told.missing.append(
                 "state and prefix-cache readings, token counters, latencies: start the server with "
@@ -174,7 +179,6 @@ class SglangReader:
         told.capacities = {word: (value, "/server_info") for word, value in facts.capacities.items()}
         if settings.get("device") == "cpu":
             told.notes.append("the server runs on the CPU.")
-        told.missing.append("the GPU: SGLang does not tell it; give --gpu.")
         return told
 
 

@@ -75,6 +75,18 @@ def test_without_metrics_the_load_and_the_last_throughput_are_read() -> None:
     assert any("--enable-metrics" in text for text in seen.missing)
 
 
+def test_the_gpu_is_named_where_the_server_names_it() -> None:
+    named = json.loads(sglang_loads()) | {"accelerator": "NVIDIA H200"}
+    seen = watch({"/server_info": [sglang_info()], "/v1/loads": [json.dumps(named).encode()]})
+    assert seen.gpu == "NVIDIA H200"
+    assert not any(text.startswith("the GPU") for text in seen.missing)
+    for odd in (None, 5, f"api_key={SECRET} \n"):
+        body = json.dumps(named | {"accelerator": odd}).encode()
+        seen = watch({"/server_info": [sglang_info()], "/v1/loads": [body]})
+        assert seen.gpu is None
+        assert any(text.startswith("the GPU") for text in seen.missing)
+
+
 def test_the_last_throughput_of_an_idle_server_is_not_read() -> None:
     seen = watch({"/server_info": [sglang_info()], "/v1/loads": [sglang_loads(0, 0)]}, 10)
     assert seen.value("running") == 0

@@ -1,12 +1,13 @@
 """SGLang's /v1/loads (0.5.8 on) in headrace's words: fresh, cheap, and there without --enable-metrics.
 
 Fields by version: 0.5.12 and 0.5.23 as served. `gen_throughput` and `cache_hit_rate` come from the metrics'
-bookkeeping and stay 0 without it, so 0 says nothing. From 0.5.2x `decode_moments` holds sums over decode
+bookkeeping and stay 0 without it, so 0 says nothing. In 0.5.23 `decode_moments` holds sums over decode
 steps that follow a decode step: steps, batch, microseconds, batch², batch × microseconds, tokens.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ from headrace.engines.metrics import Page
 
 PATH = "/v1/loads?include=core"
 OLD_PATH = "/get_load"
+_NAME = re.compile(r"[A-Za-z0-9 ._()/+-]{2,80}$")
 _MAX_RANKS = 4096
 _LARGEST = 1e15
 
@@ -32,6 +34,7 @@ class Loads(msgspec.Struct):
 
     loads: list[dict[str, Any]]
     version: str | None = None
+    accelerator: Any = None  # 0.5.23: the GPU's name, null on the CPU
 
 
 def read_loads(body: bytes) -> tuple[Page, str | None] | None:
@@ -62,6 +65,8 @@ def read_loads(body: bytes) -> tuple[Page, str | None] | None:
         page.gauges.pop("cap", None)
     if len(told.loads) < 2:
         page.by_rank.clear()
+    if isinstance(told.accelerator, str) and _NAME.match(told.accelerator):
+        page.settings["accelerator"] = told.accelerator
     return (page, (told.version or "")[:64] or None) if page.seen else None
 
 
