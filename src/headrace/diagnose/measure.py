@@ -348,7 +348,7 @@ class _Measuring:
         rate, running = self.get("output_tokens_per_s"), self.get("running")
         low, high = rate.range if rate is not None else (0.0, 0.0)
         if rate is not None:
-            fleet = derived(
+            fleet = self._sum_over_servers() or derived(
                 rate.value * self.servers.value, "tokens/s", "rate × servers", rate=rate, servers=self.servers
             ).with_range(low * self.servers.value, high * self.servers.value)
             self.set("output_tokens_per_s_fleet", fleet)
@@ -362,6 +362,19 @@ class _Measuring:
                     ).with_range(low / gpus, high / gpus),
                 )
         self._step(rate, running)
+
+    def _sum_over_servers(self) -> Quantity | None:
+        """The fleet's rate where several servers told theirs, each with its own figure."""
+        told = [(server, server.get("output_tokens_per_s")) for server in self.observation.servers]
+        if len(told) < 2 or all(rate is None for _, rate in told):
+            return None
+        rates = {server.name: (rate, server.replicas) for server, rate in told if rate is not None}
+        return derived(
+            sum(rate.value * replicas for rate, replicas in rates.values()),
+            "tokens/s",
+            "Σ servers that told their rate",
+            **{name: rate for name, (rate, _) in rates.items()},
+        )
 
     def _step(self, rate: Quantity | None, running: Quantity | None) -> None:
         """Seconds of a step: as told, else from rates, else from the time per token."""

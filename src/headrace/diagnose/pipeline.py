@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
+from headrace.diagnose.audit import audit
 from headrace.diagnose.claims import read_claims
 from headrace.diagnose.compare import compare
 from headrace.diagnose.context import Context, Planned
@@ -27,7 +29,14 @@ _NOBODY = ServerObservation("server")
 
 
 def diagnose(observation: Observation, context: Context) -> Diagnosis:
-    """Returns the diagnosis of a fleet.
+    """Returns the diagnosis of a fleet, with the assumptions that would change it."""
+    found = diagnose_as_told(observation, context)
+    matters = audit(found, observation, context, diagnose_as_told)
+    return replace(found, assumptions=(*matters, *found.assumptions))
+
+
+def diagnose_as_told(observation: Observation, context: Context) -> Diagnosis:
+    """Returns the diagnosis of a fleet, its assumptions not audited.
 
     Every server is judged by itself; the fleet's verdict is that of most servers, and the numbers are those
     of the first server with that verdict. Evidence of no server at all gives `unknown`.
@@ -50,13 +59,17 @@ def diagnose(observation: Observation, context: Context) -> Diagnosis:
         view.planned.contradiction if view.planned else "",
     )
     single = len(servers) == 1
+    also = verdict.also
+    if winner is not Constraint.SERVER_DOWN:
+        down = [found.binding for found, _ in judged if found.binding.constraint is Constraint.SERVER_DOWN]
+        also = (*down[:1], *also)
     return Diagnosis(
         _subject(observation, view),
         view.baseline,
         comparison,
         view.decomposition,
         verdict.binding,
-        verdict.also,
+        also,
         rungs,
         propose(view, verdict, rungs),
         _assumptions(view),

@@ -47,6 +47,10 @@ def diagnosis_view(
         ("DO", list(_do(diagnosis, everything, allow_accuracy))),
         ("CLAIMS", list(_claims(diagnosis, everything))),
         ("RULED OUT", list(_ruled_out(diagnosis, everything))),
+        (
+            "IF",
+            [] if everything else _listed(text for text in diagnosis.assumptions if text.startswith("if ")),
+        ),
         ("MISSING", _listed(diagnosis.missing, None if everything else 4)),
     ]
     if everything:

@@ -115,3 +115,18 @@ def test_an_unknown_model_or_gpu_is_missing_not_an_error(
     code, out, _ = run(capsys, str(facts), "--json", "--gpu", "Abacus 9000", "--model", "nobody/nothing")
     assert code == 0
     assert any("Abacus 9000" in text for text in json.loads(out)["missing"])
+
+
+def test_no_secret_comes_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    secret = "sk-planted-0123456789abcdef"
+    path = tmp_path / "facts.yaml"
+    facts = {**HYBRID, "flags": f"{HYBRID['flags']} --api-key {secret} --admin-api-key={secret}"}
+    path.write_text(yaml.safe_dump({**facts, "notes": f"HF_TOKEN={secret}"}))
+    for words in (
+        ["--json"],
+        ["--all"],
+        ["--flags", f"--max-running-requests 40 --api-key {secret}", "--all"],
+    ):
+        code, out, err = run(capsys, str(path), *words)
+        assert code == 0
+        assert secret not in out + err

@@ -61,3 +61,23 @@ def test_one_server_of_several_that_does_not_answer_is_told() -> None:
     down = ServerObservation("http://b", events=(Event("unreachable", "failure", 1, "refused"),))
     seen = Observation((down,))
     assert diagnose(seen, context_of(seen)).binding.constraint is Constraint.SERVER_DOWN
+
+
+def test_a_fleet_is_the_sum_of_its_servers_and_a_dead_one_is_named() -> None:
+    from headrace.cli.diagnosing import context_of
+    from headrace.diagnose.pipeline import diagnose
+    from headrace.observe.observation import Event, Observation, ServerObservation
+    from headrace.quantities import Origin, Quantity
+
+    def server(name: str, rate: float) -> ServerObservation:
+        told = {"running": 8.0, "queued": 0.0, "output_tokens_per_s": rate}
+        readings = {word: Quantity(value, "", Origin.REPORTED) for word, value in told.items()}
+        return ServerObservation(name, "vllm", readings=readings, flags="--max-num-seqs 64")
+
+    down = ServerObservation("c", events=(Event("unreachable", "failure", 1, "refused"),))
+    seen = Observation((server("a", 300.0), server("b", 500.0), down))
+    found = diagnose(seen, context_of(seen))
+    assert found.binding.constraint is Constraint.CLIENT_CONCURRENCY
+    assert found.also[0].constraint is Constraint.SERVER_DOWN
+    assert found.baseline.value("output_tokens_per_s_fleet") == 800
+    assert [server.name for server in found.servers] == ["a", "b", "c"]
