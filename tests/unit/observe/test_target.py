@@ -8,9 +8,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from headrace.drive.status import EndpointStatus, JobStatus, SourceStatus
-from headrace.errors import InputError, UsageError
+from headrace.errors import HeadraceError, InputError, UsageError
 from headrace.observe.target import Options, read_target, read_targets
 
 LINE = (
@@ -154,6 +156,22 @@ def test_a_damaged_status(tmp_path: Path) -> None:
     (tmp_path / "status.json").write_text('{"phase": 5')
     with pytest.raises(InputError, match=r"status\.json"):
         read_target(str(tmp_path))
+
+
+PASTED = st.sampled_from(
+    [LINE.format(1).encode(), FACTS.encode(), PAGE.encode(), b"observed: [", b"\x1f\x8b\x08", b"\xff\xfe",
+     b"{\n", b"\0" * 9, b"engine: &a [*a]\n", b"- " * 500, b"[" * 3000, b"{" * 3000]
+)  # fmt: skip
+
+
+@settings(max_examples=120, deadline=None)
+@given(st.lists(PASTED | st.binary(max_size=40), max_size=4))
+def test_no_paste_crashes(parts: list[bytes]) -> None:
+    try:
+        seen = read_target("-", stdin=io.BytesIO(b"".join(parts)))
+    except HeadraceError:
+        return
+    json.dumps(seen.to_json(), allow_nan=False)
 
 
 def test_every_public_case_with_its_log(shared: Path) -> None:
