@@ -102,14 +102,20 @@ class Diagnosis:
             "notes": list(self.notes),
             "servers": [server.to_json() for server in self.servers],
         }
-        finite: dict[str, Any] = _finite(document)
-        return finite
+        plain: dict[str, Any] = _plain(document, 0)
+        return plain
 
 
-def _finite(value: Any) -> Any:
-    """The same document with null for what is no finite number: JSON knows none of those."""
+_DEEPEST_INPUTS = (
+    4  # a derived number rests on others that rest on others: deeper, the document grows tenfold
+)
+
+
+def _plain(value: Any, depth: int) -> Any:
+    """The same document, inputs four levels deep, and null for what is no finite number."""
     if isinstance(value, dict):
-        return {key: _finite(inner) for key, inner in value.items()}
+        kept = value if depth < _DEEPEST_INPUTS else {k: v for k, v in value.items() if k != "inputs"}
+        return {key: _plain(inner, depth + (key == "inputs")) for key, inner in kept.items()}
     if isinstance(value, list):
-        return [_finite(inner) for inner in value]
+        return [_plain(inner, depth) for inner in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

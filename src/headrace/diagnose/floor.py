@@ -6,6 +6,7 @@ is a lower bound, and what is above it is a remainder to be explained.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -177,6 +178,62 @@ def step_floor(
         weights.value / stream.value,
         per_request / stream.value,
     )
+
+
+_SIZE = re.compile(r"(?<![\d.])(\d+(?:\.\d+)?)B(?![a-z])(?:-?A(\d+(?:\.\d+)?)B)?", re.IGNORECASE)
+
+
+def rough_floor(
+    name: str | None,
+    device: Device,
+    *,
+    batch: Quantity,
+    tensor_parallel: int = 1,
+    weights_dtype: str | None = None,
+) -> Floor | None:
+    """Returns a floor from the parameters in a model's name ("70B", "30B-A3B"), where its shape is not known.
+
+    Weights alone: no KV, no states. Of a mixture only what one token wakes, so it holds for a batch of one or
+    two; for a larger batch of a mixture it is None, as it is where the name has no size or the dtype is
+    unknown.
+    """
+    found = _SIZE.search(name or "")
+    bandwidth = device.memory_bytes_per_second
+    width = dtype_bytes(weights_dtype) or dtype_in(name)
+    if found is None or bandwidth is None or width is None or batch.value <= 0:
+        return None
+    if found[2] and batch.value > 2:
+        return None
+    billions = float(found[2] or found[1])
+    weights = Quantity(
+        billions * 1e9 * width / max(1, tensor_parallel),
+        "bytes",
+        Origin.ASSUMED,
+        f"{billions:g} B parameters by the model's name × {width:g} bytes ÷ ranks",
+    )
+    peak = Quantity(bandwidth.range[1], bandwidth.unit, bandwidth.origin, bandwidth.source)
+    stream = _stream(device, peak)
+    low, high = stream.range
+    achievable = derived(
+        weights.value / stream.value, "s", "bytes ÷ achievable bandwidth", bytes=weights, bandwidth=stream
+    ).with_range(weights.value / high, weights.value / low)
+    datasheet = derived(
+        weights.value / peak.value, "s", "bytes ÷ data sheet's bandwidth", bytes=weights, bandwidth=peak
+    )
+    return Floor(
+        {"weights": weights}, weights, datasheet, achievable, None, batch.value, 0.0, achievable.value, 0.0
+    )
+
+
+def dtype_in(name: str | None) -> float | None:
+    """Returns bytes per parameter by a model's name ("…-FP8", "…Q4_K_M.gguf"), None where it does not say."""
+    words = re.split(r"[-_./ ]", (name or "").lower())
+    for word in words:
+        if (width := dtype_bytes(word)) is not None:
+            return width
+        if (bits := re.fullmatch(r"i?q([2-8])", word)) is not None:
+            return (int(bits[1]) + 0.5) / 8  # llama.cpp's k-quants: about half a bit of scales a weight
+    return None
 
 
 def _served_width(model: ModelGeometry, told: str | None) -> float | None:

@@ -12,7 +12,7 @@ from headrace.diagnose.context import Context, Planned
 from headrace.diagnose.decompose import decompose
 from headrace.diagnose.document import Diagnosis, ServerVerdict, Subject
 from headrace.diagnose.finding import Finding, Side
-from headrace.diagnose.floor import Floor, step_floor
+from headrace.diagnose.floor import Floor, rough_floor, step_floor
 from headrace.diagnose.judge import Verdict, judge
 from headrace.diagnose.ladder import LadderRung, ladder
 from headrace.diagnose.measure import Baseline, measure
@@ -107,8 +107,16 @@ def _floor(
     server: ServerObservation, baseline: Baseline, context: Context, plan: Planned | None
 ) -> Floor | None:
     batch = baseline.get("running")
-    if context.model is None or context.device is None or batch is None:
+    if context.device is None or batch is None:
         return None
+    if context.model is None:
+        return rough_floor(
+            server.model,
+            context.device,
+            batch=batch,
+            tensor_parallel=server.tensor_parallel or 1,
+            weights_dtype=server.weights_dtype,
+        )
     figures = plan.plan.figures if plan else {}
     return step_floor(
         context.model,

@@ -93,3 +93,29 @@ def test_a_device_without_a_known_bandwidth_has_no_floor() -> None:
 )
 def test_widths(name: str | None, width: float | None) -> None:
     assert dtype_bytes(name) == width
+
+
+def test_a_rough_floor_from_a_name() -> None:
+    """70 B × 0.53 bytes = 37 GB over 936 GB/s is 39.6 ms at the data sheet."""
+    from headrace.diagnose.floor import rough_floor
+
+    card = resolve("RTX 3090")
+    dense = rough_floor("someone/Great-70B-AWQ", card, batch=told(1))
+    assert dense is not None
+    assert dense.datasheet.value == pytest.approx(70e9 * 0.53 / 936.2e9)
+    assert dense.bytes.origin is Origin.ASSUMED
+    sparse = rough_floor("new/Thing-30B-A3B", card, batch=told(1), weights_dtype="bf16")
+    assert sparse is not None
+    assert sparse.bytes.value == 6e9
+    assert rough_floor("new/Thing-30B-A3B", card, batch=told(8), weights_dtype="bf16") is None
+    assert rough_floor("nameless", card, batch=told(1), weights_dtype="bf16") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "width"),
+    [("m-Q4_K_M.gguf", 0.5625), ("Qwen3-8B-FP8", 1), ("x-NVFP4", 0.56), ("Llama-3.1-8B", None), (None, None)],
+)
+def test_widths_by_name(name: str | None, width: float | None) -> None:
+    from headrace.diagnose.floor import dtype_in
+
+    assert dtype_in(name) == width

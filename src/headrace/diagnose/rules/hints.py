@@ -14,7 +14,7 @@ _WORDS: tuple[tuple[Constraint, str], ...] = (
         Constraint.KV_POOL,
         r"kv (?:cache|pool|memory)\b.{0,40}\b(?:full|fills?|gone|exhausted|starved)|fill (?:up )?the kv"
         r"|pre-?allocates kv"
-        r"|not enough kv|runs? out of kv",
+        r"|not enough kv|runs? out of kv|only [\d,.]+ ?k? tokens (?:fit|of kv)|reports? [\d,]{6,} tokens",
     ),
     (Constraint.RETRACTION, r"\bretract\w+|re-?prefill|recomputed from scratch"),
     (

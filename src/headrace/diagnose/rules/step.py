@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from headrace.diagnose.claims import Topic
@@ -116,7 +117,7 @@ def _narrower_and_slower(view: View) -> Iterator[Finding]:
 
 
 def _dtype_in_name(model: str | None) -> str | None:
-    words = (model or "").lower().replace("_", "-").split("-")
+    words = re.split(r"[-_./ ]", (model or "").lower())
     return next((word for word in words if dtype_bytes(word) is not None), None)
 
 
