@@ -316,5 +316,14 @@ STORIES: dict[str, Story] = {
         _C.FRONTEND,
         (_C.KV_POOL,),
     ),
+    "the last prompts of a job": Story(
+        told(
+            DENSE,
+            observed={"running": 3},
+            client={"load": "free", "in_flight": 128, "prompts_total": 5000, "completed": 4997},
+        ),
+        _C.LONG_TAIL,
+        (_C.CLIENT_SIDE,),
+    ),
     "nothing is known": Story({"observed": {"gpu_utilization": 1.0}}, _C.UNKNOWN, tuple(_C)[:-1]),
 }

@@ -91,7 +91,7 @@ def _less_than_wanted(view: View) -> Iterator[Finding]:
     flight, running = view.flight, view.running
     if flight is None or running is None or not view.running_is_told or flight <= 1.2 * running + 1:
         return
-    if view.queued is not None and view.queued >= 1:
+    if (view.queued is not None and view.queued >= 1) or _left(view) is not None:
         return
     cap = _cap(view)
     if cap is not None and running >= cap * NEAR:
@@ -152,14 +152,22 @@ def _tail(view: View) -> Iterator[Finding]:
                 (f"ranks take {times[common[0]]:,.0f} to {times[common[-1]]:,.0f} s",),
                 ("tokens per rank: equal work at unequal speed is another cause",),
             )
-    total, done, flight = (view.client.value(word) for word in ("prompts_total", "completed", "in_flight"))
-    if total and done is not None and flight and 0 < total - done < 0.5 * flight:
+    left, flight = _left(view), view.client.value("in_flight")
+    if left is not None and flight is not None:
         yield Finding(
             Constraint.LONG_TAIL,
             COUNTED,
-            (f"{total - done:,.0f} prompts are left for {flight:,.0f} places in flight",),
+            (f"{left:,.0f} prompts are left for {flight:,.0f} places in flight",),
             ("prompts that are still to come",),
         )
+
+
+def _left(view: View) -> float | None:
+    """Prompts that are left, where they are fewer than half the places in flight; else None."""
+    total, done, flight = (view.client.value(word) for word in ("prompts_total", "completed", "in_flight"))
+    if not total or done is None or not flight or not 0 < total - done < 0.5 * flight:
+        return None
+    return total - done
 
 
 def _imbalance(view: View) -> Iterator[Finding]:
