@@ -120,6 +120,10 @@ def _told(engine: Reader, track: Track, name: str, misses: int) -> ServerObserva
         notes.append(f"{misses} of {looks} looks got no answer: the server is overloaded, or went away.")
     readings = dict(seen.readings)
     missing = list(told.missing)
+    if engine.name == "sglang" and "cap" not in capacities:
+        missing.append(
+            "the cap of running requests: SGLang tells it from 0.5.8 on; give the log of its start."
+        )
     if "running" not in readings:
         missing.append("running and queued requests: watch the server while it works.")
     observation = ServerObservation(

@@ -99,6 +99,19 @@ def test_gauges_left_over_from_earlier_work_are_not_read() -> None:
     assert any("left over from earlier work" in note for note in seen.notes)
 
 
+def test_a_cap_that_the_version_does_not_tell_is_missing() -> None:
+    old = sglang_info(version="0.5.3", internal_states=[{}])
+    seen = watch(
+        {
+            "/metrics": [page(5000)],
+            "/get_server_info": [old],
+            "/get_load": [b'[{"num_reqs": 9, "num_waiting_reqs": 2}]'],
+        }
+    )
+    assert (seen.value("running"), seen.value("queued")) == (7, 2)
+    assert any(text.startswith("the cap") for text in seen.missing)
+
+
 def test_a_stuck_server_makes_no_tokens() -> None:
     seen = watch(
         {"/metrics": [page(5000)], "/server_info": [sglang_info()], "/v1/loads": [sglang_loads()]}, 30
