@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -124,12 +125,36 @@ FLAGS = (
 )
 
 
-def test_one_decode_line_and_the_flags_give_the_same_verdict(tmp_path: Path) -> None:
+PLAIN = LINE.strip()
+STAMPED = PLAIN.replace("[2026-06-01 12:00:00]", "[2026-06-01 12:00:00{}]")
+
+
+def _later(seconds: int) -> str:
+    return PLAIN.replace("12:00:00", f"12:00:{seconds:02}") + "\n"
+
+
+SHAPES = {
+    "as it is": LINE,
+    "CRLF": PLAIN + "\r\n",
+    "coloured": f"\x1b[32m{PLAIN}\x1b[0m\n",
+    "ranks that say the same": "".join(STAMPED.format(f" TP{rank}") + "\n" for rank in (0, 1, 2, 3)),
+    "from Ray": f"(SGLangActor pid=71, ip=10.0.0.3) {PLAIN}\n",
+    "a container's JSON": json.dumps({"log": LINE, "stream": "stderr", "time": "2026-06-01T12:00:00.5Z"})
+    + "\n",
+    "among other lines": 'INFO: 10.0.0.1:5 - "POST /v1/chat/completions HTTP/1.1" 200 OK\n'
+    + LINE
+    + "garbage\n",
+    "out of order": _later(40) + _later(0) + _later(20),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
+def test_one_decode_line_and_the_flags_give_the_same_verdict(tmp_path: Path, shape: str) -> None:
     from headrace.cli.diagnosing import with_told
     from headrace.observe.log import read_log
 
     log = tmp_path / "decode.log"
-    log.write_text(LINE)
+    log.write_bytes(shape.encode())
     seen = with_told(
         read_log(log, "decode.log"),
         engine_version="0.5.12",
