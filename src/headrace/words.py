@@ -72,3 +72,32 @@ class OutputFormat(StrEnum):
 
     PARQUET = "parquet"
     JSONL = "jsonl"  # zstd-compressed JSON lines, .jsonl.zst
+
+
+class Lever(StrEnum):
+    """A change that moves a rung or the step. Engines say by which flag."""
+
+    CLIENT_IN_FLIGHT = "client_in_flight"  # more in flight per server; no restart
+    CLIENT_CONNECTIONS = "client_connections"  # more connections at the client; no restart
+    SHARED_QUEUE = "shared_queue"  # one queue for all servers in place of an even split; no restart
+    LENGTH_LIMIT = "length_limit"  # max_tokens per request; no restart
+    RUNNING_FLAG = "running_flag"
+    MEMORY_FRACTION = "memory_fraction"
+    RADIX_CACHE_OFF = "radix_cache_off"
+    PREFIX_CACHE_OFF = "prefix_cache_off"
+    LAZY_BUFFERS = "lazy_buffers"
+    FEWER_BUFFERS = "fewer_buffers"
+    STATE_SHARE = "state_share"
+    STATE_DTYPE = "state_dtype"  # an accuracy choice
+    KV_DTYPE = "kv_dtype"  # an accuracy choice
+    GRAPH_SIZES = "graph_sizes"
+    GRAPHS_ON = "graphs_on"
+    OVERLAP_ON = "overlap_on"
+    LESS_RESERVE = "less_reserve"
+    MORE_RESERVE = "more_reserve"
+    FRONTEND_PROCESSES = "frontend_processes"
+    SPECULATION_OFF = "speculation_off"
+    PEER_ACCESS = "peer_access"  # driver or fabric, not a flag
+    WEIGHTS_FORM = "weights_form"  # another checkpoint, kernel or back end for this form
+    COOLING = "cooling"
+    MORE_SERVERS = "more_servers"

@@ -19,7 +19,7 @@ _EXIT_CODES = (
 
 
 class _InPanels(TyperGroup):
-    """Shows the panels in the order of the work: drive, decide, change, tools."""
+    """Shows the panels in the order of the work: drive, look, decide, change, tools."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return sorted(super().list_commands(ctx), key=lambda name: _PANELS.index(_PANEL_OF[name]))
@@ -56,11 +56,12 @@ def _root(
     pass
 
 
-_PANELS = ("Drive", "Decide", "Change", "Tools")
+_PANELS = ("Drive", "Look", "Decide", "Change", "Tools")
 _PANEL_OF = {
     "run": "Drive",
     "status": "Drive",
     "export": "Drive",
+    "diagnose": "Look",
     "plan": "Decide",
     "gpus": "Decide",
     "model": "Decide",

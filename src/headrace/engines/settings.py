@@ -4,6 +4,7 @@ line.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -146,7 +147,9 @@ class Resolver:
         flag, words = self.given[name]
         try:
             value = _counted(words[0]) if whole else float(words[0])
-        except (IndexError, ValueError):
+            if not math.isfinite(value):
+                raise ValueError("not finite")
+        except (IndexError, ValueError, OverflowError):
             got = words[0] if words else "nothing"
             kind = "a whole number" if whole else "a number"
             self.refuse(f"{flag} takes {kind}, got '{got}': the server refuses to start.")

@@ -142,8 +142,11 @@ def read_placed(path: Path) -> PlacedText:
     return parse_placed(text, str(path), path.absolute().parent)
 
 
-def parse_placed(text: str, name: str, folder: Path) -> PlacedText:
-    """The values of a job text; `name` stands before every line number, relative paths start from `folder`.
+def parse_placed(text: str, name: str, folder: Path, kind: str = "job file") -> PlacedText:
+    """The values of a text; `name` stands before every line number, relative paths start from `folder`.
+
+    Args:
+        kind: what the text is called where it is none, e.g. `facts file`.
 
     Raises:
         UsageError: no YAML, too deep, or not a mapping.
@@ -159,7 +162,7 @@ def parse_placed(text: str, name: str, folder: Path) -> PlacedText:
         ) from None
     except _TooDeep as error:
         raise UsageError(
-            f"{name}:{_at(error.mark)}: nested deeper than {MAX_DEPTH} levels. A job file needs five."
+            f"{name}:{_at(error.mark)}: nested deeper than {MAX_DEPTH} levels. A {kind} needs five."
         ) from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -168,7 +171,7 @@ def parse_placed(text: str, name: str, folder: Path) -> PlacedText:
     if not isinstance(node, yaml.MappingNode):
         at = f":{_at(node.start_mark)}" if node is not None else ""
         found = "nothing" if node is None else _kind(node)
-        raise UsageError(f"{name}{at}: a job file is a mapping of keys to values; here is {found}.")
+        raise UsageError(f"{name}{at}: a {kind} is a mapping of keys to values; here is {found}.")
     placed = PlacedText(value={})
     placed.value = _Converter(name, folder, placed).mapping(node, (), 0)
     return placed

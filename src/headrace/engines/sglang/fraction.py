@@ -60,7 +60,8 @@ def default_fraction(run: Resolver, inputs: PlanInputs) -> None:
         fraction = run.number("mem_fraction_static", None, whole=False)
         if fraction is not None and not 0 < fraction < 1:
             run.refuse(f"--mem-fraction-static is a fraction between 0 and 1, got {fraction}.")
-        return
+        if fraction is not None:
+            return  # what is no number was refused: the sizes are then those of the default
     fraction = round((card_mib - reserved) / card_mib, 3)
     source = f"({card_mib:,.0f} − {reserved:,.0f} MiB reserved) ÷ {card_mib:,.0f} MiB, the engine's rule"
     if run["multimodal"]:

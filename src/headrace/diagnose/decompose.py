@@ -1,0 +1,64 @@
+"""Step 3, decompose: running × rate; running against every cap; the step into floor and remainder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.diagnose.floor import Floor
+from headrace.diagnose.measure import Baseline
+from headrace.quantities import Quantity, derived
+
+
+@dataclass(frozen=True)
+class Decomposition:
+    """The factors of one server's throughput.
+
+    Attributes:
+        step: seconds of a step, as a range where the rate is one.
+        floor: the achievable floor of that step, seconds.
+        remainder: step − floor, seconds, as a range; its high end has the uncorrected rate in it.
+        floor_share: floor ÷ step.
+        prefill_share: share of the time that prompts take, as a range, where it can be told.
+    """
+
+    running: Quantity | None
+    rate_per_running: Quantity | None
+    step: Quantity | None
+    floor: Quantity | None = None
+    remainder: Quantity | None = None
+    floor_share: Quantity | None = None
+    prefill_share: Quantity | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            name: quantity.to_json() if quantity is not None else None
+            for name, quantity in (
+                ("running", self.running),
+                ("output_tokens_per_s_per_running", self.rate_per_running),
+                ("step_seconds", self.step),
+                ("floor_seconds", self.floor),
+                ("remainder_seconds", self.remainder),
+                ("floor_share", self.floor_share),
+                ("prefill_share", self.prefill_share),
+            )
+        }
+
+
+def decompose(baseline: Baseline, floor: Floor | None, prefill_share: Quantity | None) -> Decomposition:
+    """Returns the factors of the baseline; what cannot be told is None."""
+    running, each = baseline.get("running"), baseline.get("output_tokens_per_s_per_running")
+    step = baseline.get("step_seconds")
+    if floor is None or step is None or step.value <= 0:
+        return Decomposition(running, each, step, prefill_share=prefill_share)
+    least = floor.seconds
+    low, high = step.range
+    finished = baseline.get("output_tokens_per_s_finished_only")
+    if finished is not None and running is not None and finished.value > 0:
+        high = max(high, running.value / finished.value)  # the uncorrected rate bounds the step from above
+    remainder = derived(step.value - least.value, "s", "step − achievable floor", step=step, floor=least)
+    remainder = remainder.with_range(low - least.value, high - least.value)
+    share = derived(
+        min(1.0, least.value / step.value), "fraction", "achievable floor ÷ step", floor=least, step=step
+    ).with_range(min(1.0, floor.datasheet.value / high), min(1.0, least.range[1] / low))
+    return Decomposition(running, each, step, least, remainder, share, prefill_share)

@@ -1,0 +1,215 @@
+"""The machine and the server's own words: clocks, tokenizers, grammars, crashes, answers without end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module
+
+import numpy as np
+
+from headrace.diagnose.claims import Topic
+from headrace.diagnose.finding import CONFIGURED, COUNTED, PAIRED, SAID, SUGGESTED, Finding, Side, side_of
+from headrace.diagnose.view import View
+from headrace.engines.failures import Failure
+from headrace.engines.signs import Sign
+from headrace.words import Constraint
+
+# Base clocks of data-centre and workstation GPUs are 735 MHz (RTX A4000) and up, by the makers' pages: a
+# lasting clock below all of them is no boost that varies, it is a throttle.
+LOWEST_BASE_CLOCK_MHZ = 735.0
+HOT_CELSIUS = (
+    87.0  # slow-down temperatures of NVIDIA cards begin at 87 °C (nvidia-smi -q, "GPU Slowdown Temp")
+)
+TARGET_CELSIUS = 83.0  # GeForce and workstation cards lower their clock from here ("GPU Target Temperature")
+_A_SIGN = 0.22
+_SAYS_IT = frozenset({Constraint.FRONTEND, Constraint.RETRACTION, Constraint.KV_POOL, Constraint.STATE_POOL})
+ENDLESS_TOKENS = 6000.0  # a single answer longer than most limits that people set
+
+
+def findings(view: View) -> Iterator[Finding]:
+    """Yields what the machine and the server's words show."""
+    yield from _events(view)
+    if view.is_idle:
+        return
+    yield from _clocks(view)
+    yield from _frontend(view)
+    yield from _grammar(view)
+    yield from _endless(view)
+
+
+def meaning_of(engine: str | None, id: str) -> Failure | None:
+    """Returns the failure catalogue's entry of an event, None where there is none."""
+    if engine not in ("sglang", "vllm", "llamacpp"):
+        return None
+    try:
+        catalogue = import_module(f"headrace.engines.{engine}.failures").CATALOGUE
+    except ModuleNotFoundError:
+        return None
+    found: Failure | None = catalogue.by_id.get(id)
+    return found
+
+
+def _events(view: View) -> Iterator[Finding]:
+    """What the failure catalogue says that an event speaks for."""
+    serves = bool(view.server.value("running")) or bool(view.server.value("output_tokens_per_s"))
+    for event in view.server.events:
+        if event.id == "unreachable":
+            yield Finding(
+                Constraint.SERVER_DOWN,
+                SAID,
+                (event.text,),
+                ("the same address, asked from the server's machine",),
+            )
+            continue
+        entry = meaning_of(view.server.engine, event.id)
+        if entry is None or entry.constraint is None:
+            continue
+        constraint = entry.constraint
+        if Sign.NO_GPU in view.signs and constraint in (Constraint.CUDA_GRAPH, Constraint.STEP_OVERHEAD):
+            continue
+        state = side_of(constraint) is Side.STATE
+        if state and event.severity != "failure":
+            continue
+        if event.severity == "failure":
+            confidence = SUGGESTED if state and serves else SAID  # it may serve all the same
+        elif constraint in _SAYS_IT:
+            confidence = CONFIGURED
+        else:
+            confidence = _A_SIGN  # a warning shows that something is so, not that it limits anything
+        yield Finding(
+            constraint,
+            confidence,
+            (
+                f"“{event.text[:160]}”" + (f" ({event.count:,} times)" if event.count > 1 else ""),
+                entry.meaning,
+            ),
+            ("the same message from a server that runs well",),
+        )
+
+
+def _clocks(view: View) -> Iterator[Finding]:
+    value = view.server.value
+    throttled = value("throttle_power_percent")
+    lasting, least, now = value("sm_clock_mhz_sustained"), value("sm_clock_mhz_min"), value("sm_clock_mhz")
+    celsius = value("gpu_temp_c")
+    evidence = []
+    sure = 0.0
+    if throttled is not None and throttled > 5:
+        evidence.append(f"throttled by power {throttled:,.0f} % of the time")
+        sure = max(sure, COUNTED if throttled > 20 else CONFIGURED)
+    clock = lasting if lasting is not None else now
+    if clock is not None and 0 < clock < LOWEST_BASE_CLOCK_MHZ:
+        evidence.append(f"the SMs run at {clock:,.0f} MHz under load, below the base clock of any such card")
+        sure = max(sure, COUNTED)
+    if clock and least is not None and least < 0.8 * clock and evidence:
+        evidence.append(f"down to {least:,.0f} MHz")
+    if celsius is not None and celsius >= TARGET_CELSIUS:
+        evidence.append(f"{celsius:,.0f} °C")
+        sure = max(sure, CONFIGURED if celsius >= HOT_CELSIUS else SUGGESTED)
+    power, limit = value("gpu_power_w"), value("gpu_power_limit_w")
+    if power is not None and limit is not None and limit > 0 and power >= 0.97 * limit:
+        evidence.append(f"{power:,.0f} of {limit:,.0f} W are drawn: the limit holds the clock")
+        sure = max(sure, 0.5)
+    if not evidence:
+        return
+    yield Finding(
+        Constraint.POWER_THERMAL,
+        sure,
+        tuple(evidence),
+        ("the clock under the same load with better cooling or a higher limit: unchanged",),
+    )
+
+
+def _frontend(view: View) -> Iterator[Finding]:
+    """Tokens reach the client much later than steps make them."""
+    at_client = view.server.value("itl_p50_s_client")
+    step = view.server.value("itl_s") or view.baseline.value("step_seconds")
+    if at_client is None:
+        return
+    if step is not None and at_client > 2 * step:
+        yield Finding(
+            Constraint.FRONTEND,
+            COUNTED,
+            (
+                f"the client sees a token each {at_client * 1e3:,.0f} ms, a step takes {step * 1e3:,.0f} "
+                f"ms: what lies "
+                "between is the server's front end or the way to the client",
+            ),
+            ("the same gap measured at the server's own socket",),
+        )
+    elif step is None:
+        told = next(
+            (claim for claim in view.claims if claim.says(r"client sees|scheduler log|far less")), None
+        )
+        if told is not None:
+            yield Finding(
+                Constraint.FRONTEND,
+                CONFIGURED,
+                (f"the client sees a token each {at_client * 1e3:,.0f} ms", f"as told: {told.text[:160]}"),
+                ("the scheduler's own step time: as long as the client's gap",),
+            )
+
+
+def _grammar(view: View) -> Iterator[Finding]:
+    for claim, pair in view.pairs(Topic.GRAMMAR):
+        rate = view.observed_rate(pair)
+        if rate is not None and pair.rate is not None and pair.rate > 1.1 * rate:
+            yield Finding(
+                Constraint.GRAMMAR,
+                PAIRED,
+                (
+                    f"{rate:,.1f} tok/s with a grammar, {pair.rate:,.1f} without",
+                    f"as told: {claim.text[:160]}",
+                ),
+                ("CPU time of the grammar's process: little",),
+                gain=(1.0, pair.rate / rate, 1.1 * pair.rate / rate),
+            )
+            return
+    if Sign.GRAMMAR in view.signs:
+        yield Finding(
+            Constraint.GRAMMAR,
+            SUGGESTED - 0.1,
+            (f"output is held to a grammar ({view.signs.words(Sign.GRAMMAR)})",),
+            ("the same load without it: no faster",),
+        )
+
+
+def _endless(view: View) -> Iterator[Finding]:
+    """One request runs on and on: no prompt comes in, its pool share only grows."""
+    running = view.running
+    told = next(
+        (
+            claim
+            for claim in view.claims
+            if claim.says(
+                r"runs? for (?:about )?\w+ minutes|stays running for minutes|never (?:ends|stops)"
+                r"|keeps? (?:on )?generating|do(?:es)? not stop|endless|without an? end"
+                r"|repeats? (?:itself|the same)"
+            )
+        ),
+        None,
+    )
+    usage = view.server.columns.get("kv_usage")
+    rises = False
+    if usage is not None:
+        known = usage[np.isfinite(usage)]
+        rises = bool(len(known) >= 3 and np.all(np.diff(known) >= 0) and known[-1] > known[0])
+    prompts = view.server.value("prefill_tokens_per_s")
+    made = (view.server.value("output_tokens_per_s") or 0.0) * (
+        view.server.window.whole_seconds if view.server.window else 0.0
+    )
+    few = running is not None and 0 < running <= 2
+    if few and rises and not prompts and made >= ENDLESS_TOKENS * (running or 1):
+        yield Finding(
+            Constraint.RUNAWAY_LENGTH,
+            COUNTED,
+            (f"{running:,.0f} running, no prompt comes in, and about {made:,.0f} tokens were made",),
+            ("max_tokens of the request: it may be meant to be that long",),
+        )
+    elif told is not None and (few or running is None):
+        yield Finding(
+            Constraint.RUNAWAY_LENGTH,
+            CONFIGURED if rises else SUGGESTED,
+            (f"as told: {told.text[:160]}", *(("its share of the KV pool only grows",) if rises else ())),
+            ("max_tokens of the request: it may be meant to be that long",),
+        )
