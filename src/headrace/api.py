@@ -6,12 +6,19 @@ Nothing here prints. Expected failures are the errors of `headrace.errors`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from headrace.drive.job import Job
     from headrace.drive.status import JobStatus
+    from headrace.engines.advice import Change, Explanation
+    from headrace.engines.plan import MemoryPlan, Solution
+    from headrace.hardware.catalogue import Ask
+    from headrace.hardware.device import Device
+    from headrace.models.geometry import ModelGeometry
+    from headrace.simulate.emulate import EmulatorOptions, ThreadedFleet
 
 _Several = str | Path | Sequence[str | Path] | None
 
@@ -198,3 +205,139 @@ def fleet_replies(
             yield url, send_command(Path(job), {"command": action, "url": url})
         except InputError as refusal:
             yield url, {"error": str(refusal)}
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What `plan` finds.
+
+    Attributes:
+        plan: pools, caps and what bound them.
+        changes: single changes that lift the cap, those that give up least first.
+        explanations: untold settings that reconcile what was `reported`; None when nothing was.
+        solutions: what gives `target_cap`, one knob at a time; empty when none was asked for.
+    """
+
+    plan: MemoryPlan
+    changes: Sequence[Change]
+    explanations: Sequence[Explanation] | None
+    solutions: Sequence[Solution]
+
+
+def plan(
+    *,
+    model: str,
+    gpu: str,
+    engine: str = "sglang",
+    engine_version: str = "",
+    flags: str = "",
+    server_info: str | Path | None = None,
+    change: str = "",
+    free_gib: float | None = None,
+    weights_gib: float | None = None,
+    context_tokens: float | None = None,
+    tp: int | None = None,
+    dp: int | None = None,
+    target_cap: int | None = None,
+    reported: str = "",
+    ask: Ask | None = None,
+) -> Planned:
+    """How an engine would divide a GPU, what caps running requests, and what to change.
+
+    The keywords are the options of `headrace plan`.
+
+    Args:
+        ask: chooses among the devices that an ambiguous GPU name fits; None goes on with their range.
+
+    Raises:
+        UsageError, InputError: a flag, name or file is not known or cannot be read.
+    """
+    from headrace.engines import planner as planner_of
+    from headrace.engines.advice import explain, next_changes, parse_reported, solutions
+    from headrace.engines.launch_line import LaunchLine
+    from headrace.engines.plan import GIB, PlanInputs
+    from headrace.hardware.catalogue import resolve
+    from headrace.models.catalogue import resolve_model
+    from headrace.quantities import Origin, Quantity
+
+    planner = planner_of(engine)
+    told = parse_reported(reported) if reported else {}
+    if server_info is not None:
+        from headrace.engines.sglang.server_info import read_server_info_file
+
+        info = read_server_info_file(Path(server_info))
+        rules, line = planner.rules(engine_version or info.version), info.line
+        told = {**info.reported, **told}
+    else:
+        rules = planner.rules(engine_version)
+        line = LaunchLine.parse(flags, planner.table, rules.version)
+    sglang = planner.engine == "sglang"
+    wide = "--tp-size" if sglang else "--tensor-parallel-size"
+    copies = "--dp-size" if sglang else "--data-parallel-size"
+    for flag, value in ((wide, tp), (copies, dp)):
+        if value is not None:
+            line = line.changed(f"{flag} {value}", planner.table, rules.version)
+    if change:
+        line = line.changed(change, planner.table, rules.version)
+
+    def given(gib: float | None, flag: str, key: str) -> Quantity | None:
+        if gib is None and key not in told:
+            return None
+        value, source = (gib, flag) if gib is not None else (told[key], "--reported")
+        return Quantity(float(value) * GIB, "bytes", Origin.USER, source)
+
+    inputs = PlanInputs(
+        resolve_model(model),
+        resolve(gpu, ask),
+        rules,
+        line,
+        given(free_gib, "--free-gib", "free"),
+        given(weights_gib, "--weights-gib", "weights"),
+        context_tokens,
+    )
+    planned = planner.plan(inputs)
+    return Planned(
+        planned,
+        next_changes(planner, planned),
+        explain(planner, planned, told) if told else None,
+        solutions(planner, planned, target_cap) if target_cap is not None else [],
+    )
+
+
+def gpus(name: str | None = None) -> tuple[Device, ...]:
+    """The accelerators that headrace knows, or those that `name` fits: one, or several editions of it.
+
+    Raises:
+        UsageError: no device has such a name.
+    """
+    from headrace.hardware.catalogue import Ambiguous, find, resolve
+    from headrace.hardware.rows import devices
+
+    if name is None:
+        return tuple(devices())
+    if name.endswith((".yaml", ".yml")):
+        return (resolve(name),)
+    found = find(name)
+    return tuple(found.candidates) if isinstance(found, Ambiguous) else (found,)
+
+
+def model(name: str, *, fetch: bool = False) -> ModelGeometry:
+    """The shape of a model: a built-in id or short name, a config.json, or a folder.
+
+    Args:
+        fetch: the name is an id on the Hugging Face hub; its config and headers are read there.
+    """
+    if fetch:
+        from headrace.models.remote import fetch_model
+
+        return fetch_model(name)
+    from headrace.models.catalogue import resolve_model
+
+    return resolve_model(name)
+
+
+def emulate(options: EmulatorOptions | None = None) -> ThreadedFleet:
+    """Emulated servers in a thread: `with headrace.emulate() as fleet: fleet.urls`."""
+    from headrace.simulate.emulate import ThreadedFleet
+
+    return ThreadedFleet(options)

@@ -15,19 +15,12 @@ def gpus(
     as_json: Annotated[bool, typer.Option("--json", help="As JSON, every figure with its source.")] = False,
 ) -> None:
     """List the accelerators headrace knows, or show one with the source of every figure."""
-    from headrace.hardware.catalogue import Ambiguous, find, resolve
-    from headrace.hardware.rows import devices
+    from headrace import api
 
+    shown = api.gpus(name)
     note = ""
-    if name is None:
-        shown = devices()
-    elif name.endswith((".yaml", ".yml")):
-        shown = (resolve(name),)
-    else:
-        found = find(name)
-        shown = found.candidates if isinstance(found, Ambiguous) else (found,)
-        if isinstance(found, Ambiguous):
-            note = f"'{name}' fits {len(shown)} devices; a plan for it uses their range until you name one."
+    if name is not None and len(shown) > 1:
+        note = f"'{name}' fits {len(shown)} devices; a plan for it uses their range until you name one."
     if as_json:
         import json
 

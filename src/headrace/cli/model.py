@@ -25,18 +25,14 @@ def model(
 ) -> None:
     """Show a model's parameters, weight bytes, KV and state bytes and FLOPs; without a name, list the
     built-in."""
-    from headrace.models.catalogue import model_ids, resolve_model
+    from headrace import api
+    from headrace.models.catalogue import model_ids
     from headrace.models.description import describe
 
     if name is None:
         _list(model_ids(), as_json)
         return
-    if fetch:
-        from headrace.models.remote import fetch_model
-
-        geometry = fetch_model(name)
-    else:
-        geometry = resolve_model(name)
+    geometry = api.model(name, fetch=fetch)
     described = describe(geometry, tp=tp, tokens_per_step=tokens_per_step, context_tokens=context_tokens)
     if as_json:
         import json

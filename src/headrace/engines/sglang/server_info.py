@@ -5,8 +5,10 @@ The answer holds api_key and admin_api_key too: only the fields named here are e
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from headrace.engines.launch_line import GivenFlag, LaunchLine
@@ -90,3 +92,18 @@ def read_server_info(document: Mapping[str, Any]) -> ServerInfo:
     if isinstance(memory, Mapping) and isinstance(memory.get("weight"), int | float):
         reported["weights"] = float(memory["weight"])
     return ServerInfo(version, LaunchLine(tuple(flags), {}, origin=Origin.REPORTED), reported)
+
+
+MAX_FILE_BYTES = 16 * 1024 * 1024  # an answer of /server_info is some kilobytes
+
+
+def read_server_info_file(path: Path) -> ServerInfo:
+    """What a saved /server_info answer tells. Raises InputError when it cannot be read."""
+    try:
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise InputError(f"{path} is larger than 16 MB: an answer of /server_info is some kilobytes.")
+        return read_server_info(json.loads(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}.") from error
+    except ValueError as error:
+        raise InputError(f"{path} is not JSON: {error}.") from error
