@@ -35,7 +35,7 @@ from headrace.drive.fleet_view import look_at_all, served_model
 from headrace.drive.job import Job
 from headrace.drive.job.api_key import read_api_key
 from headrace.drive.landing import Landing
-from headrace.drive.limits_of_process import HARD_ENOUGH, allow_open_files, require_arrow
+from headrace.drive.limits_of_process import FEW, allow_open_files, require_arrow
 from headrace.drive.outcome import Outcome, Refused, ServerFault, outcome_of
 from headrace.drive.progress import Progress, SourceCount
 from headrace.drive.prompts import Prompt
@@ -139,7 +139,7 @@ class Driver:
             self.index: PromptIndex = build_index(self.store, self.job, self._report_scan)
             self.notes = self.store.notes
             self.failures.update(self.store.failure_counts())
-            if self._max_flights < HARD_ENOUGH:
+            if self._max_flights < max(FEW, (self.job.in_flight or 0) * len(self.job.servers)):
                 self.notes.append(
                     f"this process may open few files (`ulimit -n`): at most {self._max_flights:,} requests "
                     "are kept in flight"

@@ -10,7 +10,7 @@ from headrace.errors import UsageError
 OTHER_FILES = (
     96  # ledger, sources, shards, log, sockets of the libraries: what a run has open besides requests
 )
-HARD_ENOUGH = 65_536 - OTHER_FILES
+FEW = 2048  # fewer requests in flight than this are worth a word, and fewer than were asked for
 
 
 def allow_open_files() -> int:
