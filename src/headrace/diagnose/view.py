@@ -128,9 +128,8 @@ class View:
     def is_idle(self) -> bool:
         """Nothing runs and nothing is made: such a window tells of no limit."""
         rates = ("output_tokens_per_s", "prefill_tokens_per_s")
-        return (
-            self.running == 0 and self.running_is_told and not any(self.server.value(word) for word in rates)
-        )
+        at_rest = (self.running == 0 and self.running_is_told) or self.flight == 0
+        return at_rest and not any(self.server.value(word) for word in rates)
 
     @property
     def running_flag(self) -> int | None:

@@ -81,3 +81,11 @@ def test_a_fleet_is_the_sum_of_its_servers_and_a_dead_one_is_named() -> None:
     assert found.also[0].constraint is Constraint.SERVER_DOWN
     assert found.baseline.value("output_tokens_per_s_fleet") == 800
     assert [server.name for server in found.servers] == ["a", "b", "c"]
+
+
+def test_a_job_that_has_ended_tells_of_no_limit() -> None:
+    from tests.unit.diagnose.stories import HYBRID, told
+
+    found = judged(told(HYBRID, client={"in_flight": 0}, observed={"output_tokens_per_s": None}))
+    assert found.binding.constraint is Constraint.UNKNOWN
+    assert "nothing ran" in found.binding.evidence[0]
