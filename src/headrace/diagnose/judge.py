@@ -215,10 +215,11 @@ def missing(view: View) -> tuple[str, ...]:
             if sglang
             else "the prefix hit rate: the stats line"
         )
-    if view.context.model is None:
+    if view.context.model is None and not server.model:
         lacking.append("the model: --model ID, or the path of its config.json")
     if view.context.device is None:
-        lacking.append("the GPU: --gpu NAME")
+        if not server.gpu and not any(text.startswith("the GPU") for text in server.missing):
+            lacking.append("the GPU: --gpu NAME")
     elif view.context.device.candidates:
         lacking.append(f"the GPU's edition: --gpu, one of {', '.join(view.context.device.candidates[:3])}")
     if not server.flags:

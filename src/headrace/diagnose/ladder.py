@@ -54,6 +54,8 @@ def _client(view: View) -> list[LadderRung]:
         if not running or running.value < 1 or not view.running_is_told or view.waits is not False:
             return []
         flight = running  # nothing queued: what runs is what is in flight
+    if flight.value < 1:
+        return []
     return [LadderRung(Constraint.CLIENT_CONCURRENCY, flight, "in flight per server")]
 
 

@@ -1,4 +1,7 @@
-"""Step 1, measure: the baseline, with its window, and what a rate from finished requests leaves out."""
+"""Step 1, measure: the baseline, with its window, and what a rate from finished requests leaves out.
+
+Longer than most files: every number rests on those before it, so they are collected in one place, in order.
+"""
 
 from __future__ import annotations
 

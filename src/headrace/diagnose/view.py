@@ -5,19 +5,23 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+import numpy as np
+
 from headrace.diagnose.claims import Claim, Pair, Topic
 from headrace.diagnose.context import Context, Planned
 from headrace.diagnose.decompose import Decomposition
 from headrace.diagnose.floor import Floor
 from headrace.diagnose.measure import Baseline
 from headrace.engines.signs import Sign, Signs
-from headrace.observe.observation import ClientFacts, Observation, ServerObservation
+from headrace.observe.observation import ClientFacts, Column, Observation, ServerObservation
 from headrace.quantities import Origin, Quantity
 
 FULL = 0.95  # a pool with less than 5 % left admits no request of more than 5 % of it
 PRESSED = 0.9  # SGLang's tuning page calls a pool under 0.9 with a queue too cautious, not full
 ROOM = 0.7  # the hybrid rule of facts on engines §5: under it KV is not what they wait for
 NEAR = 0.95  # running this close to a cap is at it: a place that was just left is being filled
+
+_FEW = 5  # samples: fewer show no height
 
 
 @dataclass(frozen=True)
@@ -124,13 +128,28 @@ class View:
             return None
         return self.running / used
 
+    def seen(self, word: str) -> Column:
+        """The samples of a reading over all the evidence, without gaps; empty for typed facts."""
+        column = self.server.columns.get(word)
+        return column[np.isfinite(column)] if column is not None else np.empty(0)
+
+    @property
+    def running_stands(self) -> bool:
+        """Running stands at one height while requests wait, as it does at a cap; True where no samples tell.
+
+        At a cap most samples are near the highest; where a pool fills and empties they are not.
+        """
+        samples = self.seen("running")
+        if len(samples) < _FEW or samples.max() < 1:
+            return True
+        return float(np.mean(samples >= NEAR * samples.max())) >= 0.5
+
     @property
     def is_idle(self) -> bool:
         """Nothing runs and nothing is made: such a window tells of no limit."""
         rates = ("output_tokens_per_s", "prefill_tokens_per_s")
-        return (
-            self.running == 0 and self.running_is_told and not any(self.server.value(word) for word in rates)
-        )
+        at_rest = (self.running == 0 and self.running_is_told) or self.flight == 0
+        return at_rest and not any(self.server.value(word) for word in rates)
 
     @property
     def running_flag(self) -> int | None:

@@ -81,3 +81,45 @@ def test_a_fleet_is_the_sum_of_its_servers_and_a_dead_one_is_named() -> None:
     assert found.also[0].constraint is Constraint.SERVER_DOWN
     assert found.baseline.value("output_tokens_per_s_fleet") == 800
     assert [server.name for server in found.servers] == ["a", "b", "c"]
+
+
+def test_a_job_that_has_ended_tells_of_no_limit() -> None:
+    from tests.unit.diagnose.stories import HYBRID, told
+
+    found = judged(told(HYBRID, client={"in_flight": 0}, observed={"output_tokens_per_s": None}))
+    assert found.binding.constraint is Constraint.UNKNOWN
+    assert "nothing ran" in found.binding.evidence[0]
+
+
+@pytest.mark.parametrize(
+    ("running", "usage", "binds"),
+    [
+        ([21, 1, 15, 11, 2, 17, 24], [1.0, 0.1, 0.7, 0.8, 0.2, 0.8, 0.98], Constraint.KV_POOL),
+        ([24, 24, 23, 24, 24, 24, 24], [0.5, 0.6, 0.55, 0.5, 0.6, 0.6, 0.5], Constraint.MAX_RUNNING_REQUESTS),
+    ],
+)
+def test_a_cap_is_a_plateau_and_a_small_pool_is_not(
+    running: list[float], usage: list[float], binds: Constraint
+) -> None:
+    import numpy as np
+
+    from headrace.cli.diagnosing import context_of
+    from headrace.diagnose.pipeline import diagnose
+    from headrace.observe.observation import Observation, ServerObservation
+    from headrace.quantities import Origin, Quantity
+
+    told = {
+        "running": np.median(running),
+        "kv_usage": np.median(usage),
+        "queued": 5.0,
+        "output_tokens_per_s": 900.0,
+    }
+    server = ServerObservation(
+        "live",
+        "vllm",
+        seconds=np.arange(len(running), dtype=float),
+        columns={"running": np.array(running, dtype=float), "kv_usage": np.array(usage)},
+        readings={word: Quantity(float(value), "", Origin.REPORTED) for word, value in told.items()},
+    )
+    seen = Observation((server,))
+    assert diagnose(seen, context_of(seen)).binding.constraint is binds

@@ -38,9 +38,9 @@ def _too_little(view: View) -> Iterator[Finding]:
     running, cap = view.running, _cap(view)
     if not view.load_is_free or running is None or running <= 0 or not view.running_is_told:
         return
-    if view.waits or not _pools_have_room(view):
-        return
     flight = view.flight
+    if view.waits or not _pools_have_room(view) or flight == 0:
+        return
     if flight is not None and flight > 1.2 * running + 1:
         return  # more is meant to be in flight: `client_side`
     if cap is not None and running >= cap * NEAR:

@@ -16,6 +16,7 @@ FINE_PER_MINUTE = 1.0
 def findings(view: View) -> Iterator[Finding]:
     """Yields what the pools show."""
     yield from _kv_full(view)
+    yield from _fills_and_empties(view)
     yield from _work_thrown_away(view)
     yield from _room_for_one(view)
     yield from _blocks(view)
@@ -105,6 +106,23 @@ def _kv_full(view: View) -> Iterator[Finding]:
         confidence,
         tuple(evidence),
         ("more KV room (or shorter requests) with running unchanged",),
+    )
+
+
+def _fills_and_empties(view: View) -> Iterator[Finding]:
+    """The pool is full at times, running does not stand at one height, and requests wait."""
+    samples = view.seen("kv_usage")
+    if view.waits is not True or view.running_stands or not len(samples) or samples.max() < FULL:
+        return
+    running = view.seen("running")
+    yield Finding(
+        Constraint.KV_POOL,
+        COUNTED - 0.1,
+        (
+            f"KV pool up to {samples.max():.0%} used, and running goes up and down ({running.min():,.0f} to "
+            f"{running.max():,.0f}) while requests wait: it is no cap that they wait for",
+        ),
+        ("more KV room with the same ups and downs",),
     )
 
 
@@ -287,6 +305,8 @@ def _waiting_below_caps(view: View) -> Iterator[Finding]:
     reserve = view.server.engine != "vllm"
     known = cap is not None or flag is not None
     if not reserve and not known:
+        if not view.running_stands:
+            return
         # neither blocks nor a reserve: what is left is the limit on running requests, or the step's budget
         yield Finding(
             Constraint.MAX_RUNNING_REQUESTS,
