@@ -26,12 +26,12 @@ import uvloop
 
 from headrace.clock import Clock, SystemClock
 from headrace.drive import commands
-from headrace.drive.collection import seldom_collected
 from headrace.drive.control import ControlServer
 from headrace.drive.dispatch.dispatcher import Dispatcher
 from headrace.drive.dispatch.endpoint import EndpointState
 from headrace.drive.dispatch.ticket import Flight, Ticket
 from headrace.drive.fleet_view import look_at_all, served_model
+from headrace.drive.interpreter import tuned_interpreter
 from headrace.drive.job import Job
 from headrace.drive.job.api_key import read_api_key
 from headrace.drive.landing import Landing
@@ -147,7 +147,7 @@ class Driver:
             self._untaken = self.index.pending_count()
             self._taken = np.zeros(len(self.index.states), dtype=np.uint8)
             self._random = np.random.default_rng([self.job.seed, self._untaken])
-            with seldom_collected(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            with tuned_interpreter(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 return runner.run(self._main())
         finally:
             self.store.close()
