@@ -1,7 +1,9 @@
 """Runs a job: the one shell around the pure machines of this room.
 
 One event loop. A finished request frees its permit, lands in the writer's batch, and the next one
-leaves in the same callback; nothing here is done per token. A row counts when it is durable.
+leaves in the same callback; nothing here is done per token. A row counts when it is durable. The file is
+long because it is the one place with sockets, threads, signals and time; what can be decided without them
+stands in the modules beside it.
 
     refill ─▶ dispatcher.ready ─▶ flight ─▶ outcome ─▶ landing ─▶ writer ─▶ (durable) ─▶ counted
                     ▲                                    │
