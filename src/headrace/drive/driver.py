@@ -57,6 +57,7 @@ from headrace.errors import HeadraceError, Interrupted, JobStopped, StorageError
 from headrace.net.http import HttpClient, HttpFailure
 
 TICK_SECONDS = 1.0
+RAMP_SECONDS = 0.5
 STATUS_FILE_SECONDS = 2.0
 # Answers waiting for the disk: beyond, nothing new is sent, so that a slow disk cannot fill the memory.
 MAX_BACKLOG_CHARACTERS = 8 * 1024 * 1024
@@ -114,6 +115,7 @@ class Driver:
         # what every body gets beside its own: the served model, and vLLM's switch for output token ids
         # (SGLang's /generate returns them unasked, its other paths have none)
         self._added: dict[str, Any] = {"return_token_ids": True} if job.token_ids else {}
+        self._fed_since = self.started
         self._exhausted = False  # every pending prompt has been taken up
         self._unsaved = 0  # prompts handed to the writer and not yet durable
         self._prompt_characters = 256.0 * 1024  # of a prompt, a moving average that begins careful
@@ -203,6 +205,7 @@ class Driver:
 
     async def _feed(self) -> None:
         """The run itself, between the first look at the servers and the last row on disk."""
+        self._fed_since = self.clock.monotonic()
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group
@@ -250,7 +253,8 @@ class Driver:
             return
         now = self.clock.monotonic()
         dispatcher = self.dispatcher
-        while len(dispatcher.flights) < self._max_flights:
+        allowed = self._allowed(now)
+        while len(dispatcher.flights) < allowed:
             flight = dispatcher.next_flight(now)
             if flight is None:
                 break
@@ -262,6 +266,19 @@ class Driver:
         if not self._exhausted and len(dispatcher.ready) < max(1, min(self._refill_at, dispatcher.limit())):
             self._refill_wanted.set()
         self._set_wake(now)
+
+    def _allowed(self, now: float) -> int:
+        """Requests in flight at most: all that the process may, after a ramp in the run's first half second.
+
+        Sent all at once, requests of like length come back all at once for ever, and queue here: spread over
+        the ramp, 256 of them at a 200 ms server keep their distance.
+        """
+        share = (now - self._fed_since) / RAMP_SECONDS
+        return (
+            self._max_flights
+            if share >= 1
+            else min(self._max_flights, 1 + int(share * self.dispatcher.limit()))
+        )
 
     def _launch(self, flight: Flight) -> None:
         self.progress.tries += 1
@@ -301,6 +318,8 @@ class Driver:
     def _set_wake(self, now: float) -> None:
         """Wakes the pump when the first waiting ticket's, or limited endpoint's, time comes."""
         due = self.dispatcher.next_wake()
+        if now - self._fed_since < RAMP_SECONDS:
+            due = now + RAMP_SECONDS / max(self.dispatcher.limit(), 100)
         if self.dispatcher.ready or due is not None:
             for endpoint in self.dispatcher.endpoints.values():
                 if endpoint.state is EndpointState.LIMITED and endpoint.not_before > now:
