@@ -131,6 +131,14 @@ def test_a_second_run_asks_nothing_and_needs_no_server(tmp_path: Path) -> None:
     assert (last.phase, last.done) == ("finished", 20)
 
 
+def test_the_callers_own_signal_handlers_are_back_after_a_run(tmp_path: Path) -> None:
+    heard = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = [signal.getsignal(number) for number in heard]
+    with ThreadedFleet(FAST) as fleet:
+        run(job_of(tmp_path, fleet.urls, sentences(3)))
+    assert [signal.getsignal(number) for number in heard] == before
+
+
 def test_thinking_is_kept_apart_on_every_path(tmp_path: Path) -> None:
     for api in Api:
         folder = tmp_path / api.value

@@ -1,4 +1,4 @@
-"""The interpreter while a job runs: garbage is collected seldom, threads take turns quickly.
+"""The interpreter while a job runs: garbage collected seldom, quick turns of threads, signals given back.
 
 At 256 requests in flight some hundred thousand objects live, none of them in cycles that matter. Python's
 default looks at the youngest after every 700 allocations and often at all; that was a fifth of the driver's
@@ -11,7 +11,9 @@ The writer's thread and the event loop share one interpreter lock; Python's defa
 from __future__ import annotations
 
 import gc
+import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -33,3 +35,20 @@ def tuned_interpreter() -> Iterator[None]:
         sys.setswitchinterval(switch)
         gc.set_threshold(*before)
         gc.unfreeze()
+
+
+HEARD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # what a running job listens to
+
+
+@contextmanager
+def signals_restored() -> Iterator[None]:
+    """After it, the caller's own handlers of `HEARD` are in place again; the event loop leaves its own."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread has handlers
+        return
+    before = {number: signal.getsignal(number) for number in HEARD}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
