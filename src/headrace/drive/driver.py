@@ -33,7 +33,7 @@ from headrace.drive.dispatch.dispatcher import Dispatcher
 from headrace.drive.dispatch.endpoint import EndpointState
 from headrace.drive.dispatch.ticket import Flight, Ticket
 from headrace.drive.fleet_view import look_at_all, served_model
-from headrace.drive.interpreter import signals_restored, tuned_interpreter
+from headrace.drive.interpreter import give_memory_back, signals_restored, tuned_interpreter
 from headrace.drive.job import Job
 from headrace.drive.job.api_key import read_api_key
 from headrace.drive.landing import Landing
@@ -151,6 +151,7 @@ class Driver:
             self._untaken = self.index.pending_count()
             self._taken = np.zeros(len(self.index.states), dtype=np.uint8)
             self._random = np.random.default_rng([self.job.seed, self._untaken])
+            give_memory_back()
             runner_of_uvloop = asyncio.Runner(loop_factory=uvloop.new_event_loop)
             with signals_restored(), tuned_interpreter(), runner_of_uvloop as runner:
                 return runner.run(self._main())
