@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 SEGMENT_BYTES = 32 << 20
 SEGMENT_ROWS = 8192
-ROW_GROUP_BYTES = 8 << 20  # of rows held in memory while a shard is written
+ROW_GROUP_BYTES = 4 * 1024 * 1024  # of JSON lines: bounds what a seal holds in memory
 ZSTD_LEVEL = 1
 SUFFIXES = {OutputFormat.PARQUET: "parquet", OutputFormat.JSONL: "jsonl.zst"}
 
