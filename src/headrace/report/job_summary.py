@@ -26,6 +26,9 @@ def summary_lines(
     """
     lines = [_headline(status)]
     lines += _field("answers", f"{count(status.done)} rows, durable in {status.out}/completions", width)
+    if status.other_rows:
+        said = f"{count(status.other_rows)} more rows lie there that answer none of this job's prompts, but"
+        lines += _field("other rows", f"{said} those of another input; export writes them too", width)
     if status.excluded:
         lines += _field("excluded", f"{count(status.excluded)} rows answered elsewhere", width)
     if status.duplicates:

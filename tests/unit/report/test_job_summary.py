@@ -58,6 +58,17 @@ def test_a_stopped_job_says_how_to_go_on() -> None:
     ]
 
 
+def test_rows_of_another_input_in_the_folder_are_told_and_not_counted() -> None:
+    job = status(phase="finished", rows=600, done=600, excluded=0, failed=0, pending=0, other_rows=5)
+    found = summary_lines(job)
+    assert found[0] == "Finished: 600 of 600 rows, in 1 h 07 min."
+    assert found[2:4] == [
+        "  other rows    5 more rows lie there that answer none of this job's prompts,",
+        "                but those of another input; export writes them too",
+    ]
+    assert not any("other rows" in line for line in summary_lines(status(phase="finished")))
+
+
 def test_a_job_without_an_answer_offers_no_export() -> None:
     job = status(phase="stopped", done=0, done_this_run=0, failed=0)
     assert summary_lines(job)[-1] == "  go on         the same command as before"

@@ -162,7 +162,8 @@ class JobKeys(_Keys):
         dict[Annotated[Flag, Strict(False)], Annotated[FlagPolicy, Strict(False)]], BeforeValidator(_pairs)
     ] = Field(default_factory=dict, description="What happens to flagged rows; default keep.")
     exclude: _Texts | None = Field(
-        default=None, description="Job folders or files whose answered prompts are left out (exact)."
+        default=None,
+        description="Job folders or files: prompts answered there are left out (exact, whatever the sampling).",
     )
     format: Annotated[OutputFormat, Strict(False)] = Field(
         OutputFormat.PARQUET, description="Form of finished shards; jsonl is zstd-compressed."

@@ -78,6 +78,10 @@ class PromptIndex:
         """Prompts in `state`."""
         return int(np.count_nonzero(self.states == state))
 
+    def other_rows(self) -> int:
+        """Rows that are done, but answer nothing that this job asks: another input had them."""
+        return int(np.count_nonzero((self.states == State.DONE) & (self.sources == NO_SOURCE)))
+
     def counts(self) -> dict[State, int]:
         """Prompts by state."""
         numbers = np.bincount(self.states, minlength=len(State))

@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 
 from headrace.drive.job import Job, Source
-from headrace.drive.request import build_request, content_key, own_key
+from headrace.drive.request import build_request, content_key, own_key, prompt_key
 from headrace.drive.sources import fingerprint, scan
 from headrace.drive.store.batches import BatchWriter
 from headrace.drive.store.exclusion import excluded, exclusion_prints, read_excluded
@@ -142,11 +142,17 @@ class _Scanned:
         records: one per prompt, on disk, with the own key as `key`: zero where a row has no id of its own.
         errors: by position, of rows that cannot be read.
         sharp: positions of rows whose own id looks like a sample's, and that sample's key.
+        asked: keys of the prompts alone, whatever their sampling; empty where the job excludes nothing.
     """
 
     def __init__(
-        self, records: Records, errors: dict[int, FailedRow], sharp: list[tuple[int, bytes]]
+        self,
+        records: Records,
+        errors: dict[int, FailedRow],
+        sharp: list[tuple[int, bytes]],
+        asked: list[Keys],
     ) -> None:
+        self.asked: Keys = np.concatenate([as_keys([]), *asked])
         self.records = records
         self.sharp = sharp
         self.errors = errors
@@ -209,16 +215,20 @@ def _scan(
     rows: list[tuple[int, ...]] = []
     contents: list[bytes] = []
     owns: list[bytes] = []
+    asked: list[bytes] = []
+    all_asked: list[Keys] = []
     count = 0
     with spill.open("ab") as out:
 
         def put_chunk() -> None:
             # not `tofile`, which says of a full disk no more than that fewer were written
             out.write(as_records(rows, as_keys(owns), as_keys(contents)).tobytes())
-            for column in (rows, owns, contents):
+            if job.exclude:
+                all_asked.append(as_keys(asked))
+            for column in (rows, owns, contents, asked):
                 column.clear()
 
-        for row, content, own, error, of_sample in _rows(store, job, files, numbers, spool, progress):
+        for row, content, own, error, of_sample, prompt in _rows(store, job, files, numbers, spool, progress):
             if of_sample is not None:
                 sharp.append((count, of_sample))
             if error is not None:
@@ -226,6 +236,7 @@ def _scan(
             rows.append(row)
             contents.append(content)
             owns.append(own)
+            asked.append(prompt)
             count += 1
             if len(rows) == _ROWS_PER_CHUNK:
                 put_chunk()
@@ -237,7 +248,7 @@ def _scan(
             "Split it into several jobs"
         )
     records: Records = np.memmap(spill, dtype=RECORD, mode="r") if count else np.zeros(0, dtype=RECORD)
-    return _Scanned(records, errors, sharp)
+    return _Scanned(records, errors, sharp, all_asked)
 
 
 def _rows(
@@ -247,10 +258,11 @@ def _rows(
     numbers: Mapping[Path, int],
     spool: SpoolFile,
     progress: Progress,
-) -> Iterator[tuple[tuple[int, ...], bytes, bytes, FailedRow | None, bytes | None]]:
+) -> Iterator[tuple[tuple[int, ...], bytes, bytes, FailedRow | None, bytes | None, bytes]]:
     """Every prompt: (offset, length, row, file, source, sample), content key, own key, and what is wrong.
 
-    Last the key that the own id has if it is taken for that of a sample (`headrace.drive.store.own_ids`).
+    Then the key that the own id has if it is taken for that of a sample (`headrace.drive.store.own_ids`), and
+    the key of the prompt alone, which is the content key where nothing is excluded.
     """
     sizes = {file.number: file.size for file in files}
     total = max(1, sum(sizes[numbers[path]] for source in job.sources for path in source.paths))
@@ -286,10 +298,12 @@ def _rows(
                 if prompt.own_id is not None:
                     own = own_key(prompt.own_id, sample)
                     of_sample = sample_key(prompt.own_id) if not sample and "#" in prompt.own_id else None
-                yield (*place, sample), content_key(request, sample), own, None, of_sample
+                content = content_key(request, sample)
+                asked = prompt_key(request.messages, request.text) if job.exclude else None
+                yield (*place, sample), content, own, None, of_sample, asked or content
             if error is not None:
                 key = _unreadable_key(source, scanned.row)
-                yield (*place, 0), key, key, _unreadable(key, source, scanned.row, error), None
+                yield (*place, 0), key, key, _unreadable(key, source, scanned.row, error), None, key
         passed += sum(sizes[numbers[path]] for path in source.paths)
     progress(count, 1.0)
 
@@ -352,14 +366,16 @@ def _merge(store: Store, job: Job, scanned: _Scanned, pinned: Pinned) -> None:
 
     owners = np.full(total, NO_SOURCE, dtype=np.uint16)
     owners[:known] = _renumbered(old_owners, store.pinned, job)
+    owners[:known][~live[:known]] = NO_SOURCE  # an answer to what is no longer in the input
     owners[seqs] = scanned.records["source"]
 
     left_out = read_excluded(job, store.notes)
     if len(left_out):
         asked = np.flatnonzero(states == State.PENDING)
-        own = np.zeros((total, 2), dtype=np.uint64)
-        own[seqs] = scanned.owns
-        states[asked[excluded(contents[asked], left_out) | excluded(own[asked], left_out)]] = State.EXCLUDED
+        known_by = np.zeros((3, total, 2), dtype=np.uint64)
+        known_by[:, seqs] = scanned.asked, scanned.contents, scanned.owns
+        out = np.logical_or.reduce([excluded(keys[asked], left_out) for keys in known_by])
+        states[asked[out]] = State.EXCLUDED
     states, duplicates = settle_duplicates(states, contents)
 
     def blocks() -> Iterator[tuple[int, bytes]]:
