@@ -17,8 +17,8 @@ from typing import Any
 
 import yaml
 
-from headrace.cli.diagnosing import context_of
 from headrace.diagnose.pipeline import diagnose
+from headrace.diagnosing import context_of
 from headrace.observe.target import read_target
 
 PAGE = Path(__file__).with_name("accuracy.md")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.cli.diagnosing import context_of
+from headrace.diagnosing import context_of
 from headrace.diagnose.document import Diagnosis
 from headrace.diagnose.pipeline import diagnose
 from headrace.net.http import HttpClient

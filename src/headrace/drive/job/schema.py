@@ -163,7 +163,7 @@ class JobKeys(_Keys):
     ] = Field(default_factory=dict, description="What happens to flagged rows; default keep.")
     exclude: _Texts | None = Field(
         default=None,
-        description="Job folders or files: prompts answered there are left out (exact, whatever the sampling).",
+        description="Job folders or files: prompts answered there are left out, whatever the sampling.",
     )
     format: Annotated[OutputFormat, Strict(False)] = Field(
         OutputFormat.PARQUET, description="Form of finished shards; jsonl is zstd-compressed."

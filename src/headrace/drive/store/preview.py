@@ -116,7 +116,7 @@ def _copy(there: JobFolder, here: JobFolder) -> None:
 
 
 def _copy_ledger(there: Path, here: Path) -> None:
-    """Copies a database that may be in use; one that is not, or whose last writer was killed, as its files."""
+    """Copies a database that may be in use; another, and one left by a kill, as its files."""
     try:
         if not there.with_name(there.name + "-wal").exists():
             shutil.copyfile(there, here)

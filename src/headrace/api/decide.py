@@ -1,0 +1,188 @@
+"""Plan a server's memory; what is known of GPUs and models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, overload
+
+if TYPE_CHECKING:
+    from headrace.engines.advice import Change, Explanation
+    from headrace.engines.moved import Moved
+    from headrace.engines.plan import MemoryPlan, Solution
+    from headrace.hardware.catalogue import Ask
+    from headrace.hardware.device import Device
+    from headrace.models.description import ModelDescription
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What `plan` finds.
+
+    Attributes:
+        plan: pools, caps and what bound them.
+        changes: single changes that lift the cap, those that give up least first.
+        explanations: untold settings that reconcile what was `reported`; None when nothing was.
+        solutions: what gives `target_cap`, one knob at a time; empty when none was asked for.
+        before: the plan without `change`; None when none was given.
+    """
+
+    plan: MemoryPlan
+    changes: Sequence[Change]
+    explanations: Sequence[Explanation] | None
+    solutions: Sequence[Solution]
+    before: MemoryPlan | None = None
+
+    @property
+    def moved(self) -> list[Moved]:
+        """Each figure that `change` moved, before and after."""
+        from headrace.engines.moved import moved
+
+        return moved(self.before, self.plan) if self.before is not None else []
+
+
+def plan(
+    *,
+    model: str,
+    gpu: str,
+    engine: str = "sglang",
+    engine_version: str = "",
+    flags: str = "",
+    server_info: str | Path | None = None,
+    change: str = "",
+    free_gib: float | None = None,
+    weights_gib: float | None = None,
+    context_tokens: float | None = None,
+    tp: int | None = None,
+    dp: int | None = None,
+    target_cap: int | None = None,
+    reported: str = "",
+    ask: Ask | None = None,
+) -> Planned:
+    """How an engine would divide a GPU, what caps running requests, and what to change.
+
+    The keywords are the options of `headrace plan`.
+
+    Args:
+        ask: chooses among the devices that an ambiguous GPU name fits; None goes on with their range.
+
+    Raises:
+        UsageError, InputError: a flag, name or file is not known or cannot be read.
+    """
+    from headrace.engines import planner as planner_of
+    from headrace.engines.advice import explain, next_changes, parse_reported, solutions
+    from headrace.engines.launch_line import LaunchLine
+    from headrace.engines.plan import GIB, PlanInputs
+    from headrace.hardware.catalogue import resolve
+    from headrace.models.catalogue import resolve_model
+    from headrace.quantities import Origin, Quantity
+
+    planner = planner_of(engine)
+    told = parse_reported(reported) if reported else {}
+    if server_info is not None:
+        from headrace.engines.sglang.server_info import read_server_info_file
+
+        info = read_server_info_file(Path(server_info))
+        rules, line = planner.rules(engine_version or info.version), info.line
+        told = {**info.reported, **told}
+    else:
+        rules = planner.rules(engine_version)
+        line = LaunchLine.parse(flags, planner.table, rules.version)
+    sglang = planner.engine == "sglang"
+    wide = "--tp-size" if sglang else "--tensor-parallel-size"
+    copies = "--dp-size" if sglang else "--data-parallel-size"
+    for flag, value in ((wide, tp), (copies, dp)):
+        if value is not None:
+            line = line.changed(f"{flag} {value}", planner.table, rules.version)
+    unchanged = line
+    if change:
+        line = line.changed(change, planner.table, rules.version)
+
+    def given(gib: float | None, flag: str, key: str) -> Quantity | None:
+        if gib is None and key not in told:
+            return None
+        value, source = (gib, flag) if gib is not None else (told[key], "--reported")
+        return Quantity(float(value) * GIB, "bytes", Origin.USER, source)
+
+    inputs = PlanInputs(
+        resolve_model(model),
+        resolve(gpu, ask),
+        rules,
+        line,
+        given(free_gib, "--free-gib", "free"),
+        given(weights_gib, "--weights-gib", "weights"),
+        context_tokens,
+    )
+    planned = planner.plan(inputs)
+    return Planned(
+        planned,
+        next_changes(planner, planned),
+        explain(planner, planned, told) if told else None,
+        solutions(planner, planned, target_cap) if target_cap is not None else [],
+        planner.plan(inputs.with_line(unchanged)) if change else None,
+    )
+
+
+def gpus(name: str | None = None) -> tuple[Device, ...]:
+    """The accelerators that headrace knows, or those that `name` fits: one, or several editions of it.
+
+    Raises:
+        UsageError: no device has such a name.
+    """
+    from headrace.hardware.catalogue import Ambiguous, find, resolve
+    from headrace.hardware.rows import devices
+
+    if name is None:
+        return tuple(devices())
+    if name.endswith((".yaml", ".yml")):
+        return (resolve(name),)
+    found = find(name)
+    return tuple(found.candidates) if isinstance(found, Ambiguous) else (found,)
+
+
+@overload
+def model(name: None = None) -> tuple[str, ...]: ...
+@overload
+def model(
+    name: str, *, tp: int = 1, tokens_per_step: int = 1, context_tokens: int = 0, fetch: bool = False
+) -> ModelDescription: ...
+@overload
+def model(
+    name: str | None, *, tp: int = 1, tokens_per_step: int = 1, context_tokens: int = 0, fetch: bool = False
+) -> ModelDescription | tuple[str, ...]: ...
+def model(
+    name: str | None = None,
+    *,
+    tp: int = 1,
+    tokens_per_step: int = 1,
+    context_tokens: int = 0,
+    fetch: bool = False,
+) -> ModelDescription | tuple[str, ...]:
+    """What a model's shape costs: `geometry`, and numbers for one rank; without a name, the built-in ids.
+
+    Args:
+        name: a built-in id or short name, a config.json, or a folder.
+        tp: ranks of tensor parallelism; bytes are those of one rank.
+        tokens_per_step: tokens of one step (running requests), which decide how many experts it reads.
+        context_tokens: context for FLOPs per token.
+        fetch: the name is an id on the Hugging Face hub; its config and headers are read there.
+
+    Raises:
+        UsageError, InputError: no such model, or its files cannot be read.
+    """
+    from headrace.errors import UsageError
+    from headrace.models.catalogue import model_ids, resolve_model
+    from headrace.models.description import describe
+
+    if name is None:
+        if fetch:
+            raise UsageError("--fetch needs a NAME: an id on the Hugging Face hub, like Qwen/Qwen3-8B.")
+        return model_ids()
+    if fetch:
+        from headrace.models.remote import fetch_model
+
+        geometry = fetch_model(name)
+    else:
+        geometry = resolve_model(name)
+    return describe(geometry, tp=tp, tokens_per_step=tokens_per_step, context_tokens=context_tokens)
