@@ -25,6 +25,18 @@ def allow_open_files() -> int:
     return max(1, soft - OTHER_FILES)
 
 
+def note_of_few_files(most: int, asked: int) -> list[str]:
+    """A word to the user where this process may open few files; empty where it may open enough.
+
+    Args:
+        most: as from `allow_open_files`.
+        asked: requests in flight that the job wants; 0 where it leaves that open.
+    """
+    if most >= max(FEW, asked):
+        return []
+    return [f"this process may open few files (`ulimit -n`): at most {most:,} requests are kept in flight"]
+
+
 def require_arrow() -> None:
     """Raises UsageError when pyarrow, which writes the shards, is not installed."""
     if importlib.util.find_spec("pyarrow") is None:

@@ -177,6 +177,13 @@ class Sender:
             self._cut.add(flight)
             self._loop.call_soon(self._cut_now, flight, outcome)
 
+    def enforce_timeout(self, now: float, limit_seconds: float) -> None:
+        """Cuts short what has been in flight for longer than the limit."""
+        for flight in self._dispatcher.flights:
+            if flight.started < now - limit_seconds:
+                why = f"no answer within {limit_seconds:g} s (--request-timeout)"
+                self.cut_short(flight, ServerFault("timeout", why))
+
     def _cut_now(self, flight: Flight, outcome: ServerFault | None) -> None:
         self._cut.discard(flight)
         exchange = self._exchanges.pop(flight, None)
