@@ -16,7 +16,8 @@ from headrace.drive.job import Job, Source
 from headrace.drive.prompts import Prompt
 from headrace.drive.request import build_request, content_key, own_key, row_id
 from headrace.drive.sources import Shape, read_row, shape_of
-from headrace.drive.store.ledger import Ledger, Seqs, States
+from headrace.drive.store.changes import Seqs
+from headrace.drive.store.ledger import Ledger, States
 from headrace.drive.store.pinned import Identity
 from headrace.drive.store.records import Record
 from headrace.drive.store.rows import SOURCE_CHANGED, FailedRow

@@ -21,7 +21,8 @@ from headrace.drive.job import Job
 from headrace.drive.store.folder import JobFolder
 from headrace.drive.store.index import PromptIndex
 from headrace.drive.store.job_json import job_as_json
-from headrace.drive.store.ledger import Ledger, LedgerDamaged, is_ledger
+from headrace.drive.store.ledger import Ledger
+from headrace.drive.store.ledger_damage import LedgerDamaged, is_ledger
 from headrace.drive.store.pinned import Pinned, refuse_other_model
 from headrace.drive.store.rows import FailedRow
 from headrace.drive.store.states import State
