@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import resource
 
-from headrace.errors import UsageError
+from headrace.extras import require
 
 OTHER_FILES = (
     96  # ledger, sources, shards, log, sockets of the libraries: what a run has open besides requests
@@ -39,5 +38,4 @@ def note_of_few_files(most: int, asked: int) -> list[str]:
 
 def require_arrow() -> None:
     """Raises UsageError when pyarrow, which writes the shards, is not installed."""
-    if importlib.util.find_spec("pyarrow") is None:
-        raise UsageError("running a job needs pyarrow, which writes the shards: pip install 'headrace[run]'")
+    require("pyarrow", "running a job")
