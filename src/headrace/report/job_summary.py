@@ -22,7 +22,7 @@ def summary_lines(
         status: the job's last.
         failures: some rows of failed/, whose words stand for all of their kind.
         again: the command that goes on with the job.
-        width: columns.
+        width: columns; commands to be copied stay whole all the same.
     """
     lines = [_headline(status)]
     lines += _field("answers", f"{count(status.done)} rows, durable in {status.out}/completions", width)
@@ -49,7 +49,7 @@ def summary_lines(
     for at, note in enumerate(status.notes):
         lines += _field("" if at else "notes", printable(note), width)
     lines.append("")
-    lines += _next(status, again, width)
+    lines += _next(status, again)
     return lines
 
 
@@ -102,7 +102,7 @@ def _servers(status: JobStatus, width: int) -> list[str]:
     return lines
 
 
-def _next(status: JobStatus, again: str | None, width: int) -> list[str]:
+def _next(status: JobStatus, again: str | None) -> list[str]:
     out = shlex.quote(status.out)
     lines = []
     if status.phase != "finished":
@@ -111,7 +111,7 @@ def _next(status: JobStatus, again: str | None, width: int) -> list[str]:
         lines.append(("failed rows", f"{again or 'the same command'} --retry-failed"))
     if status.done:
         lines.append(("export", f"headrace export {out} --to conversations"))
-    return [line for name, command in lines for line in _field(name, command, width)]
+    return [f"  {name:<13} {command}" for name, command in lines]
 
 
 def _field(name: str, text: str, width: int) -> list[str]:

@@ -292,6 +292,8 @@ def test_a_snapshot_says_how_old_it_is_and_whose() -> None:
     assert (
         snapshot_note(status(phase="finished"), 1_800_000_125.0) == "The job ended 2 min 05 s ago on gpu-7."
     )
+    stopped_note = snapshot_note(status(phase="stopped"), 1_800_000_125.0)
+    assert stopped_note.endswith("on gpu-7. The same `headrace run` goes on with it.")
     running_note = snapshot_note(status(), 1_800_000_030.0)
     assert running_note.startswith("A snapshot of 30 s ago, by process 4711 on gpu-7; nothing answers here.")
 

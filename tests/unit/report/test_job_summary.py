@@ -69,6 +69,12 @@ def test_rows_of_another_input_in_the_folder_are_told_and_not_counted() -> None:
     assert not any("other rows" in line for line in summary_lines(status(phase="finished")))
 
 
+def test_a_long_command_stays_whole_so_that_it_can_be_copied() -> None:
+    again = "headrace run --prompts " + " ".join(f"data/part-{number}.jsonl" for number in range(9))
+    found = summary_lines(status(phase="stopped"), (), again)
+    assert f"  go on         {again}" in found
+
+
 def test_a_job_without_an_answer_offers_no_export() -> None:
     job = status(phase="stopped", done=0, done_this_run=0, failed=0)
     assert summary_lines(job)[-1] == "  go on         the same command as before"
