@@ -65,7 +65,11 @@ def diagnose(
     if as_json:
         import json
 
-        typer.echo(json.dumps(found.to_json(), indent=2, ensure_ascii=False, allow_nan=False))
+        from headrace.net.redact import redact_document
+
+        typer.echo(
+            json.dumps(redact_document(found.to_json()), indent=2, ensure_ascii=False, allow_nan=False)
+        )
         return
     from rich.console import Console
 
