@@ -50,7 +50,7 @@ from headrace.drive.store.indexing import build_index
 from headrace.drive.store.job_store import Store
 from headrace.drive.store.rows import FailedRow
 from headrace.drive.store.states import State
-from headrace.drive.tally import Tally, tally_rows
+from headrace.drive.tally import tally_rows
 from headrace.durable.disk import is_full
 from headrace.errors import HeadraceError, Interrupted, JobStopped
 from headrace.net.http import HttpClient
@@ -164,7 +164,7 @@ class Driver:
         try:
             began = self.clock.wall()
             if not self.refill.untaken:
-                self._add_earlier(tally_rows(self.job.out, began))
+                tally_rows(self.job.out, began).add_to(self.progress, self.job.sources)
             else:  # a job that is done already needs no server
                 async with HttpClient(read_api_key(self.job)) as self.http:
                     await self._meet_servers()
@@ -195,7 +195,7 @@ class Driver:
             async with asyncio.TaskGroup() as group:
                 self._group = group
                 background = [
-                    group.create_task(self.refill.run(self._is_running, self._filled)),
+                    group.create_task(self.refill.run(lambda: self.phase == "running", self._filled)),
                     group.create_task(self.sender.land()),
                     group.create_task(self._tick()),
                     group.create_task(self._tally()),
@@ -212,13 +212,8 @@ class Driver:
     async def _tally(self) -> None:
         """What the rows of earlier runs were like, read beside the run."""
         if self.index.count(State.DONE):
-            self._add_earlier(await asyncio.to_thread(tally_rows, self.job.out, self.clock.wall()))
-
-    def _add_earlier(self, earlier: Tally) -> None:
-        self.progress.flags.update(earlier.flags)
-        for number, source in enumerate(self.job.sources):
-            if source.name in earlier.sources:
-                self.progress.add_earlier(number, earlier.sources[source.name])
+            earlier = await asyncio.to_thread(tally_rows, self.job.out, self.clock.wall())
+            earlier.add_to(self.progress, self.job.sources)
 
     def _conclude(self) -> JobStatus:
         left = self.index.pending_count()
@@ -246,9 +241,6 @@ class Driver:
         self.landing.land(flight, outcome, now)
         if isinstance(outcome, Refused):
             self._stop_if_refused()
-
-    def _is_running(self) -> bool:
-        return self.phase == "running"
 
     def _filled(self) -> None:
         self.pump()

@@ -4,9 +4,9 @@ At 256 requests in flight some hundred thousand objects live, none of them in cy
 default looks at the youngest after every 700 allocations and often at all; that was a fifth of the driver's
 CPU time (20,000 rows of 10 KB at 256 in flight: 6.9 CPU-seconds before, 5.6 after; same peak memory).
 
-glibc gives each thread a heap of its own. What the event loop takes and the writer's thread frees then comes
-back to neither: the same run peaked at 311 to 364 MB with several heaps, at 180 and 191 MB with one, at the
-same CPU time.
+glibc gives each thread a heap of its own, and what the event loop takes and the writer's thread frees comes
+back to neither: the same run peaked at 165 to 186 MB with several heaps, at 162 and 163 MB with one (three
+runs each), at no more CPU time.
 """
 
 from __future__ import annotations
