@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
+
+from headrace.errors import UsageError
 
 if TYPE_CHECKING:
     from headrace.engines.advice import Change, Explanation
@@ -42,6 +45,15 @@ class Planned:
         return moved(self.before, self.plan) if self.before is not None else []
 
 
+@contextmanager
+def _noting(problems: list[str]) -> Iterator[None]:
+    """Within, what is wrong with the words given is noted, not raised."""
+    try:
+        yield
+    except UsageError as error:
+        problems.extend(error.problems)
+
+
 def plan(
     *,
     model: str,
@@ -68,7 +80,8 @@ def plan(
         ask: chooses among the devices that an ambiguous GPU name fits; None goes on with their range.
 
     Raises:
-        UsageError, InputError: a flag, name or file is not known or cannot be read.
+        UsageError: names, flags or a change that are not known; all at once.
+        InputError: a file cannot be read.
     """
     from headrace.engines import planner as planner_of
     from headrace.engines.advice import explain, next_changes, parse_reported, solutions
@@ -78,26 +91,36 @@ def plan(
     from headrace.models.catalogue import resolve_model
     from headrace.quantities import Origin, Quantity
 
-    planner = planner_of(engine)
-    told = parse_reported(reported) if reported else {}
-    if server_info is not None:
-        from headrace.engines.sglang.server_info import read_server_info_file
+    problems: list[str] = []
+    told: dict[str, float] = {}
+    with _noting(problems):
+        geometry = resolve_model(model)
+    with _noting(problems):
+        told = parse_reported(reported) if reported else {}
+    with _noting(problems):
+        planner = planner_of(engine)
+        if server_info is not None:
+            from headrace.engines.sglang.server_info import read_server_info_file
 
-        info = read_server_info_file(Path(server_info))
-        rules, line = planner.rules(engine_version or info.version), info.line
-        told = {**info.reported, **told}
-    else:
-        rules = planner.rules(engine_version)
-        line = LaunchLine.parse(flags, planner.table, rules.version)
-    sglang = planner.engine == "sglang"
-    wide = "--tp-size" if sglang else "--tensor-parallel-size"
-    copies = "--dp-size" if sglang else "--data-parallel-size"
-    for flag, value in ((wide, tp), (copies, dp)):
-        if value is not None:
-            line = line.changed(f"{flag} {value}", planner.table, rules.version)
-    unchanged = line
-    if change:
-        line = line.changed(change, planner.table, rules.version)
+            info = read_server_info_file(Path(server_info))
+            rules, line = planner.rules(engine_version or info.version), info.line
+            told = {**info.reported, **told}
+        else:
+            rules = planner.rules(engine_version)
+            line = LaunchLine.parse(flags, planner.table, rules.version)
+        sglang = planner.engine == "sglang"
+        wide = "--tp-size" if sglang else "--tensor-parallel-size"
+        copies = "--dp-size" if sglang else "--data-parallel-size"
+        for flag, value in ((wide, tp), (copies, dp)):
+            if value is not None:
+                line = line.changed(f"{flag} {value}", planner.table, rules.version)
+        unchanged = line
+        if change:
+            line = line.changed(change, planner.table, rules.version)
+    with _noting(problems):
+        device = resolve(gpu, None if problems else ask)
+    if problems:
+        raise UsageError(problems)
 
     def given(gib: float | None, flag: str, key: str) -> Quantity | None:
         if gib is None and key not in told:
@@ -106,8 +129,8 @@ def plan(
         return Quantity(float(value) * GIB, "bytes", Origin.USER, source)
 
     inputs = PlanInputs(
-        resolve_model(model),
-        resolve(gpu, ask),
+        geometry,
+        device,
         rules,
         line,
         given(free_gib, "--free-gib", "free"),
@@ -171,7 +194,6 @@ def model(
     Raises:
         UsageError, InputError: no such model, or its files cannot be read.
     """
-    from headrace.errors import UsageError
     from headrace.models.catalogue import model_ids, resolve_model
     from headrace.models.description import describe
 
