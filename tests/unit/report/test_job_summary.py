@@ -31,7 +31,7 @@ def test_a_finished_job_says_what_failed_and_by_whose_words() -> None:
         "Finished: 300,000 of 300,000 rows, 44 of them failed, in 1 h 07 min.",
         "  answers       298,956 rows, durable in out/infinity/completions",
         "  excluded      1,000 rows answered elsewhere",
-        "  duplicates    4 rows got the answer of their twin",
+        "  duplicates    4 rows got the answer of a twin",
         "  this run      120,000 answers to 121,000 requests, 30.0 per second, 1,420",
         "                output tokens each",
         "  flags         truncated 400 (0.1 %), empty 2 (<0.1 %)",
@@ -67,6 +67,14 @@ def test_rows_of_another_input_in_the_folder_are_told_and_not_counted() -> None:
         "                but those of another input; export writes them too",
     ]
     assert not any("other rows" in line for line in summary_lines(status(phase="finished")))
+
+
+def test_one_row_is_no_rows() -> None:
+    job = status(phase="finished", done=1, failed=1, failures={"refused": 1}, excluded=1, duplicates=1)
+    told = "\n".join(summary_lines(job, width=100))
+    assert not [words for words in ("  1 rows", " 1 rows,") if words in told]
+    for words in ("1 row, durable", "1 row answered", "1 row got", "1 row, in"):
+        assert words in told
 
 
 def test_a_long_command_stays_whole_so_that_it_can_be_copied() -> None:

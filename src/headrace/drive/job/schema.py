@@ -31,10 +31,10 @@ def _auto(value: Any) -> Any:
         if value == "auto":
             return None
         if not value.isdecimal():
-            raise ValueError("'auto' or a whole number is expected")
+            raise ValueError("'auto' or a whole number of at least 1 is expected")
         return int(value)
     if value is None:
-        raise ValueError("'auto' or a whole number is expected")
+        raise ValueError("'auto' or a whole number of at least 1 is expected")
     return value
 
 
