@@ -284,19 +284,21 @@ def _flag_alone(view: View, named: Sequence[Constraint]) -> Iterator[Proposal]:
     planner = view.context.planner
     if Constraint.MAX_RUNNING_REQUESTS not in named or planner is None or view.running is None:
         return
-    flag = "--max-running-requests" if planner.engine == "sglang" else "--max-num-seqs"
     wanted = 2 * int(view.running)
-    yield _proposal(
-        view,
-        (Lever.RUNNING_FLAG, Lever.CLIENT_IN_FLIGHT),
-        f"{flag} {wanted}, with as many in flight",
-        wanted,
-        flags=f"{flag} {wanted}",
-        needs_restart=True,
-        checks=(
-            "the pools' usage now: they must hold twice as many (--model and --gpu let that be planned)",
-        ),
-    )
+    version = planner.rules(view.server.engine_version or "").version
+    nothing = LaunchLine.parse("", planner.table, version)
+    for remedy in remedies(Lever.RUNNING_FLAG, planner, version, nothing, wanted):
+        yield _proposal(
+            view,
+            (Lever.RUNNING_FLAG, Lever.CLIENT_IN_FLIGHT),
+            f"{remedy.change}, with as many in flight",
+            wanted,
+            flags=remedy.change,
+            needs_restart=True,
+            checks=(
+                "the pools' usage now: they must hold twice as many (--model and --gpu let that be planned)",
+            ),
+        )
 
 
 # ── the step ──────────────────────────────────────────────────────────────────────────────────────────────

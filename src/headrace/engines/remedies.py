@@ -26,6 +26,10 @@ class Remedy:
 
 # lever → engine → edits in order of preference; {n} is filled in by the caller. A leading "-" removes a flag.
 _EDITS: dict[Lever, dict[str, tuple[tuple[str, str], ...]]] = {
+    Lever.RUNNING_FLAG: {
+        "sglang": (("--max-running-requests {n}", "the pools must hold that many"),),
+        "vllm": (("--max-num-seqs {n}", "the pools must hold that many"),),
+    },
     Lever.GRAPH_SIZES: {
         "sglang": (
             ("--cuda-graph-max-bs-decode {n}", "graph memory, about 1 to 2 GiB outside the static part"),
