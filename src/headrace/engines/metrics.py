@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 MAX_PAGE_BYTES = 32 * 1024 * 1024
@@ -142,11 +142,20 @@ def read_page(
         rank_labels: the label of data-parallel ranks first, then those of ranks that say the same again
             (tensor, pipeline, expert): of these the first rank is taken.
     """
+    return add_up(samples(page, families), families, rank_labels)
+
+
+def add_up(
+    found_samples: Iterable[tuple[str, dict[str, str], float]],
+    families: Mapping[str, tuple[Family, ...]],
+    rank_labels: tuple[str, ...],
+) -> Page:
+    """`read_page` of samples that were read already; each is of a family of the table."""
     found = Page()
     # (word, name) → data-parallel rank → rest of the identity → value of the first inner rank
     parts: dict[tuple[str, str], dict[str, dict[tuple[str, ...], tuple[tuple[int, ...], float]]]] = {}
     known: dict[str, Family] = {}
-    for name, labels, value in samples(page, families):
+    for name, labels, value in found_samples:
         found.seen += 1
         found.model = found.model or labels.get("model_name") or labels.get("name")
         if not math.isfinite(value):

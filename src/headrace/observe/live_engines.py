@@ -11,6 +11,7 @@ import msgspec
 from headrace.engines.llamacpp import metrics as llamacpp
 from headrace.engines.load import Fetch
 from headrace.engines.metrics import Page
+from headrace.engines.page_lines import PageLines
 from headrace.engines.sglang import loads as sglang_loads
 from headrace.engines.sglang import metrics as sglang
 from headrace.engines.sglang.server_facts import ServerFacts, read_server_facts
@@ -78,6 +79,7 @@ class SglangReader:
         self._load_path: str | None = sglang_loads.PATH
         self._model: str | None = None
         self._gpu: str | None = None
+        self._lines = PageLines(sglang.FAMILIES)
 
     @classmethod
     async def meet(cls, fetch: Fetch, has_metrics: bool) -> SglangReader | None:
@@ -116,7 +118,7 @@ class SglangReader:
 
     async def _metrics(self, fetch: Fetch) -> Page | None:
         body = await fetch("/metrics")
-        page = sglang.read_metrics(body, self._version) if body else None
+        page = sglang.read_metrics(body, self._version, self._lines) if body else None
         if page is None or not page.seen:
             return None
         self._model = self._model or page.model
@@ -194,6 +196,7 @@ class VllmReader:
     def __init__(self, version: str | None, model: str | None, longest: float | None) -> None:
         self._version, self._model, self._longest = version, model, longest
         self._page: Page | None = None
+        self._lines = PageLines(vllm.NAMES)
 
     @classmethod
     async def meet(cls, fetch: Fetch) -> VllmReader | None:
@@ -215,7 +218,7 @@ class VllmReader:
 
     async def look(self, fetch: Fetch) -> Page | None:
         body = await fetch("/metrics")
-        page = vllm.read_metrics(body) if body else None
+        page = vllm.read_metrics(body, self._lines) if body else None
         if page is None or not page.seen:
             return None
         self._page = page

@@ -46,6 +46,7 @@ READINGS: dict[str, Word] = {
     "host_state_usage": Word("fraction", _M, "slots held ÷ slots of the host state pool"),
     "kv_used_tokens": Word("tokens", _S, "tokens held in the KV pool"),
     "state_used_slots": Word("slots", _S, "slots held in the recurrent-state pool"),
+    "decode_context_tokens": Word("tokens", _S, "prompt and output tokens of all requests that decode"),
     "preemptions": Word("requests", _S, "requests whose work was thrown away, in the window"),
     "retractions_per_min": Word("requests/min", _S, "requests whose work was thrown away"),
     "vram_growing": Word("yes/no", _E, "the GPU's used memory grows"),
@@ -87,6 +88,8 @@ READINGS: dict[str, Word] = {
     "sm_clock_mhz_sustained": Word("MHz", _M, "clock of the SMs under lasting load"),
     "sm_clock_mhz_min": Word("MHz", _E, "lowest clock of the SMs seen"),
     "throttle_power_percent": Word("percent", _M, "share of time throttled by power"),
+    "throttle_thermal_percent": Word("percent", _M, "share of time throttled by heat"),
+    "gpu_memory_used_gib": Word("GiB", _M, "memory in use per GPU"),
     "cpu_busy_cores": Word("cores", _S, "CPU cores busy"),
     # sizes and limits
     "cap": Word("requests", _S, "effective maximum of running requests", True),
