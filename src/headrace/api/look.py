@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from headrace.diagnose.document import Diagnosis
     from headrace.hardware.catalogue import Ask
+    from headrace.observe.recording.kept import Kept
 
 
 def diagnose(
@@ -33,7 +34,7 @@ def diagnose(
     keywords are the options of `headrace diagnose`; `window` is its `--for`.
 
     Args:
-        targets: server URLs, logs, saved metrics pages, `-`, a facts file or a job folder.
+        targets: server URLs, logs, saved metrics pages, `-`, a facts file, a recording or a job folder.
         window: how long to watch servers: seconds, or 60s, 2m; 0 is one look.
         ask: chooses among the devices that an ambiguous GPU name fits; None goes on with their range.
 
@@ -63,3 +64,39 @@ def diagnose(
         ask=ask,
     )
     return diagnosed(observation, context)
+
+
+def record(
+    targets: str | Sequence[str],
+    *,
+    out: str | Path,
+    duration: float | str | None = None,
+    every: float | str = "1s",
+    api_key_env: str = "",
+    on_sample: Callable[[int], None] | None = None,
+) -> Kept:
+    """What was recorded, after recording servers, GPUs or a Prometheus server into the folder `out`.
+
+    Without `duration` (`--for`) it goes on until SIGINT or SIGTERM; a recording that is there is continued.
+
+    Args:
+        targets: server URLs; `nvml:`, `nvidia-smi:`, `dcgm:URL`, `prometheus:URL?match=…`.
+        duration: seconds, or 60s, 10m, 2h; None: until it is interrupted.
+        every: between two samples of a server.
+        on_sample: called about once a second with the samples so far.
+
+    Raises:
+        UsageError, UnreachableError, InputError, StorageError: as the command.
+    """
+    from headrace.diagnosing import key_in, seconds_of
+    from headrace.observe.recording.kept import record_targets
+
+    named = [targets] if isinstance(targets, str) else list(targets)
+    return record_targets(
+        named,
+        Path(out),
+        for_seconds=None if duration is None else seconds_of(str(duration)),
+        every_seconds=seconds_of(str(every)),
+        api_key=key_in(api_key_env),
+        on_sample=on_sample,
+    )

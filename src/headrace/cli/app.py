@@ -61,6 +61,7 @@ _PANEL_OF = {
     "run": "Drive",
     "status": "Drive",
     "export": "Drive",
+    "record": "Look",
     "diagnose": "Look",
     "plan": "Decide",
     "gpus": "Decide",

@@ -1,83 +1,97 @@
 """The lines of a metrics page that count, found again without looking at the others.
 
 A server's page has the same lines in the same order from scrape to scrape; only values change. So the first
-scrape says which lines are of known families and what their labels are; from then on these lines alone are
-taken up, checked by their first bytes, and their values read. A page that changed (a restart, a new label,
-the first request of a kind) is read in full once more. What that saves stands in bench/README.md.
+scrape says which lines are of known families, what their labels are and how they add up; from then on these
+lines alone are taken up, checked by their first bytes, and their values read. A page that changed
+(a restart, a new label, the first request of a kind) is read in full once more. What that saves stands in
+bench/README.md.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
-from headrace.engines.metrics import MAX_LINE_CHARACTERS, MAX_PAGE_BYTES, samples
+from headrace.engines.metrics import MAX_LINE_CHARACTERS, MAX_PAGE_BYTES, Family, Page, Sums, samples
 
 READ_IN_FULL_EVERY = 300  # a family that took the place of another one's line is met within so many pages
-
-
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """One line of a known family: its place, the bytes before the value, and what they say."""
-
-    place: int
-    before: bytes
-    name: str
-    labels: dict[str, str]
+Sample = tuple[str, dict[str, str], float]
 
 
 class PageLines:
     """Reads the pages of one server, one after the other.
 
     Args:
-        names: families that count.
+        families, rank_labels: as of `read_page`.
+        beside: families of which only the labels count.
     """
 
-    def __init__(self, names: Mapping[str, object]) -> None:
-        self._names = names
-        self._known: list[_Known] = []
+    def __init__(
+        self,
+        families: Mapping[str, tuple[Family, ...]],
+        rank_labels: tuple[str, ...],
+        beside: tuple[str, ...] = (),
+    ) -> None:
+        self._families, self._rank_labels = families, rank_labels
+        self._names: Mapping[str, object] = {**families, **dict.fromkeys(beside)}
+        self._known: list[tuple[int, bytes]] = []  # line, and the bytes before its value
         self._lines = -1
         self._since = 0
+        self._entries: list[Sample] = []
+        self._finite: list[bool] = []
+        self._sums: Sums | None = None
+        self._beside: list[Sample] = []
         self.full_reads = 0  # how often a page was read in full
 
-    def read(self, page: bytes) -> list[tuple[str, dict[str, str], float]]:
-        """Returns (family, labels, value) of each line that counts, as `samples` does. Labels are shared."""
+    def read(self, page: bytes) -> tuple[Page, list[Sample]]:
+        """Returns the page, and the samples of the families beside."""
         lines = page[:MAX_PAGE_BYTES].split(b"\n")
-        if len(lines) == self._lines:
-            found = self._again(lines)
-            if found is not None:
-                return found
-        return self._in_full(lines)
+        self._since += 1
+        values = None
+        if len(lines) == self._lines and self._since < READ_IN_FULL_EVERY:
+            values = self._again(lines)
+        if values is None:
+            values = self._in_full(lines)
+        finite = [math.isfinite(value) for value in values]
+        if self._sums is None or finite != self._finite:
+            rows = [
+                (name, labels, value) for (name, labels, _), value in zip(self._entries, values, strict=True)
+            ]
+            self._sums, self._finite = Sums.of(rows, self._families, self._rank_labels), finite
+        return self._sums.page(values), self._beside
 
-    def _again(self, lines: list[bytes]) -> list[tuple[str, dict[str, str], float]] | None:
+    def _again(self, lines: list[bytes]) -> list[float] | None:
         found = []
-        for known in self._known:
-            line = lines[known.place]
-            if not line.startswith(known.before):
+        for place, before in self._known:
+            line = lines[place]
+            if not line.startswith(before):
                 return None
             try:
-                found.append((known.name, known.labels, float(line[len(known.before) :])))
-            except ValueError:  # a time stamp behind the value, or no number
+                found.append(float(line[len(before) :]))
+            except ValueError:  # no number any more
                 return None
         return found
 
-    def _in_full(self, lines: list[bytes]) -> list[tuple[str, dict[str, str], float]]:
+    def _in_full(self, lines: list[bytes]) -> list[float]:
         self.full_reads += 1
         self._since = 0
-        found: list[tuple[str, dict[str, str], float]] = []
-        known: list[_Known] = []
-        plain = True
+        self._entries, self._beside, self._sums = [], [], None
+        known: list[tuple[int, bytes]] = []
+        same = True  # whether every line is `name{labels} value`, without a time stamp
         for place, line in enumerate(lines):
             if line[:1] == b"#" or len(line) > MAX_LINE_CHARACTERS:
                 continue
-            for name, labels, value in samples(line, self._names):
-                found.append((name, labels, value))
+            for sample in samples(line, self._names):
+                if sample[0] not in self._families:
+                    self._beside.append(sample)
+                    continue
+                self._entries.append(sample)
                 before = line[: line.rstrip().rfind(b" ") + 1]
-                plain = plain and before.rstrip().endswith((b"}", name.encode(), _relabelled(name)))
-                known.append(_Known(place, before, name, labels))
-        self._known, self._lines = known, len(lines) if plain else -1
-        return found
+                same = same and before.rstrip().endswith((b"}", *_spellings(sample[0])))
+                known.append((place, before))
+        self._known, self._lines = known, len(lines) if same else -1
+        return [value for _, _, value in self._entries]
 
 
-def _relabelled(name: str) -> bytes:
-    return name.replace(":", "_", 1).encode()
+def _spellings(name: str) -> tuple[bytes, bytes]:
+    return name.encode(), name.replace(":", "_", 1).encode()

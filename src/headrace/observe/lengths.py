@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 
@@ -73,6 +74,28 @@ class Lengths:
     beyond_tokens: float
     by: TokensBy
     level: float
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON form; an end that the data do not reach is null."""
+        return {
+            "mean": _ends(self.mean),
+            "quantiles": {f"{share:g}": _ends(one) for share, one in self.quantiles.items()},
+            "naive_mean": self.naive_mean,
+            "finished": self.finished,
+            "in_flight": self.in_flight,
+            "limit": self.limit,
+            "beyond": self.beyond,
+            "beyond_tokens": self.beyond_tokens,
+            "tokens_in_flight_by": str(self.by),
+            "level": self.level,
+        }
+
+
+def _ends(interval: Interval) -> dict[str, float | None]:
+    return {
+        name: value if math.isfinite(value) else None
+        for name, value in (("value", interval.value), ("low", interval.low), ("high", interval.high))
+    }
 
 
 def lengths(

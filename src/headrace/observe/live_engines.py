@@ -11,7 +11,6 @@ import msgspec
 from headrace.engines.llamacpp import metrics as llamacpp
 from headrace.engines.load import Fetch
 from headrace.engines.metrics import Page
-from headrace.engines.page_lines import PageLines
 from headrace.engines.sglang import loads as sglang_loads
 from headrace.engines.sglang import metrics as sglang
 from headrace.engines.sglang.server_facts import ServerFacts, read_server_facts
@@ -79,7 +78,7 @@ class SglangReader:
         self._load_path: str | None = sglang_loads.PATH
         self._model: str | None = None
         self._gpu: str | None = None
-        self._lines = PageLines(sglang.FAMILIES)
+        self._lines = sglang.page_lines()
 
     @classmethod
     async def meet(cls, fetch: Fetch, has_metrics: bool) -> SglangReader | None:
@@ -196,7 +195,7 @@ class VllmReader:
     def __init__(self, version: str | None, model: str | None, longest: float | None) -> None:
         self._version, self._model, self._longest = version, model, longest
         self._page: Page | None = None
-        self._lines = PageLines(vllm.NAMES)
+        self._lines = vllm.page_lines()
 
     @classmethod
     async def meet(cls, fetch: Fetch) -> VllmReader | None:

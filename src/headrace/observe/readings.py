@@ -137,5 +137,7 @@ CLIENT: dict[str, str] = {
     "output_tokens_per_s_finished_only": "tokens/s",
     "per_user_tokens_per_s_wall_clock": "tokens/s",
     "prompt_tokens_below": "tokens",
+    "mean_output_tokens_finished_only": "tokens",
+    "in_flight_tokens": "tokens",
 }
 """What the client's side of the same interval says → unit. All over the whole fleet."""

@@ -52,6 +52,13 @@ class Series:
     ranks: int = 1
     notes: list[str] = field(default_factory=list)
 
+    def rate(self) -> Column | None:
+        """Output tokens per second by the counter, else as the server's gauge says; None without either."""
+        counted = self.counters.get("output_tokens")
+        if counted is not None and np.isfinite(counted).sum() > 1:
+            return _per_interval(self.seconds, counted)
+        return self.gauges.get("output_tokens_per_s")
+
     def reduced(self, steady: tuple[float, float] | None = None) -> Reduced:
         """Columns over all samples, readings over the steady window.
 

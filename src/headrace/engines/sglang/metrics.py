@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from headrace.engines.metrics import Family, Page, add_up, read_page
+from headrace.engines.metrics import Family, Page, read_page
 from headrace.engines.page_lines import PageLines
 from headrace.engines.versions import Version
 
@@ -80,12 +80,22 @@ def read_metrics(page: bytes | str, version: str | None = None, lines: PageLines
     """Returns a scrape of SGLang's /metrics in headrace's words; `seen` is 0 where it is none.
 
     Args:
-        lines: of this server, where it is read again and again; its names are `FAMILIES`.
+        lines: of this server, where it is read again and again, by `page_lines`.
     """
     if lines is not None and isinstance(page, bytes):
-        found = add_up(lines.read(page), FAMILIES, RANK_LABELS)
+        found, _ = lines.read(page)
     else:
         found = read_page(page, FAMILIES, RANK_LABELS)
+    return settle(found, version)
+
+
+def page_lines() -> PageLines:
+    """For the pages of one server that is read again and again."""
+    return PageLines(FAMILIES, RANK_LABELS)
+
+
+def settle(found: Page, version: str | None = None) -> Page:
+    """Returns the page with what its gauges mean together: which pool a usage is of, sizes from parts."""
     gauges = found.gauges
     fullest = gauges.pop("fullest_pool_usage", None)
     used = gauges.pop("used_tokens", None)

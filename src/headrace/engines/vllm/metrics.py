@@ -73,18 +73,23 @@ FAMILIES: Mapping[str, tuple[Family, ...]] = {
 }
 
 
-NAMES: Mapping[str, object] = {**FAMILIES, CONFIG: None}
-"""All families that are looked at."""
+def page_lines() -> PageLines:
+    """For the pages of one server that is read again and again."""
+    return PageLines(FAMILIES, RANK_LABELS, (CONFIG,))
 
 
 def read_metrics(page: bytes | str, lines: PageLines | None = None) -> Page:
     """Returns a scrape of vLLM's /metrics in headrace's words; `seen` is 0 where it is none.
 
     Args:
-        lines: of this server, where it is read again and again; its names are `NAMES`.
+        lines: of this server, where it is read again and again, by `page_lines`.
     """
-    read = list(samples(page, NAMES)) if lines is None or isinstance(page, str) else lines.read(page)
-    found = add_up((sample for sample in read if sample[0] != CONFIG), FAMILIES, RANK_LABELS)
+    if lines is not None and isinstance(page, bytes):
+        found, configured = lines.read(page)
+    else:
+        read = list(samples(page, {**FAMILIES, CONFIG: None}))
+        configured = [sample for sample in read if sample[0] == CONFIG]
+        found = add_up((sample for sample in read if sample[0] != CONFIG), FAMILIES, RANK_LABELS)
     counters, gauges = found.counters, found.gauges
     hits = counters.pop("hit_tokens", None)
     if hits is not None:
@@ -93,9 +98,7 @@ def read_metrics(page: bytes | str, lines: PageLines | None = None) -> Page:
     if gauges.get("cache_hit_rate", 0.0) < 0:
         del gauges["cache_hit_rate"]
     engines = 0
-    for name, labels, _ in read:
-        if name != CONFIG:
-            continue
+    for _, labels, _ in configured:
         engines += 1
         found.settings.update({key: labels[key][:64] for key in ALLOWED if labels.get(key, "None") != "None"})
     _sizes(found, engines)
