@@ -81,7 +81,10 @@ class PageLines:
         for place, line in enumerate(lines):
             if line[:1] == b"#" or len(line) > MAX_LINE_CHARACTERS:
                 continue
-            for sample in samples(line, self._names):
+            read = list(samples(line, self._names))
+            if not read and self._is_known(line):
+                same = False  # it has no number now, and may have one in the next page
+            for sample in read:
                 if sample[0] not in self._families:
                     self._beside.append(sample)
                     continue
@@ -91,6 +94,10 @@ class PageLines:
                 known.append((place, before))
         self._known, self._lines = known, len(lines) if same else -1
         return [value for _, _, value in self._entries]
+
+    def _is_known(self, line: bytes) -> bool:
+        name = line.split(b"{")[0].split(b" ")[0].decode("utf-8", "replace")
+        return name in self._names or name.replace("_", ":", 1) in self._names
 
 
 def _spellings(name: str) -> tuple[bytes, bytes]:
