@@ -145,6 +145,7 @@ def collect(w: World, c: Client, s: int, now: float, lost: bool) -> None:
         if lost:
             request.outcome = PENDING
             request.made = 0.0
+            request.finished = np.nan
             request.after = -1
             if state.retries == 0:
                 state.retry = r

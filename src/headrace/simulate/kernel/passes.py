@@ -138,7 +138,7 @@ def begin(w: World, s: int, now: float) -> None:
     least = 1 << 40
     for i in range(sch.decoding):
         slot = slots[i]
-        if slot.todo == 0.0:
+        if slot.todo == 0.0 and slot.now == 0.0:
             lanes += 1
             context += slot.input + slot.made
             growth += slot.rate
@@ -266,6 +266,8 @@ def end(w: World, s: int) -> None:
                 token_made(w, s, i, at)
                 if slot.left <= 0:
                     finish_slot(w, s, i, at)
+        elif slot.now < 0.0:
+            slot.now = 0.0
         elif slot.todo == 0.0 and not (prefill and is_sglang):
             decode_slot(w, s, i, steps)
             if slot.left <= 0:

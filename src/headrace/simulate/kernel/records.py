@@ -116,7 +116,7 @@ SLOT: Mapping[str, Any] = {
     "shared": _FLOAT,  # prefix tokens that its group keeps once
     "made": _FLOAT,
     "todo": _FLOAT,  # tokens still to be prefilled
-    "now": _FLOAT,  # of these, in the present pass
+    "now": _FLOAT,  # of these, in the present pass; -1 for a decode lane that the step's budget leaves out
     "left": _INT,  # passes until the end
     "flag": _INT,
 }

@@ -101,7 +101,7 @@ def next_pass(w: World, s: int, now: float) -> bool:
         budget -= spent
         i += 1
     for j in range(i, sch.slots):
-        slots[j].now = 0.0
+        slots[j].now = 0.0 if slots[j].todo > 0.0 else -1.0  # no budget is left for this lane
     sch.full = OPEN
     while sch.waiting > 0 and not preempted:  # after a preemption the next step looks again
         if sch.slots >= rule.cap:
