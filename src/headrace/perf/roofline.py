@@ -18,6 +18,8 @@ from headrace.perf.load import Load, Numbers, pairs
 from headrace.perf.options import StepOptions
 from headrace.quantities import Origin, Quantity
 
+_SHARP = 50.0  # an exponent from which the larger term alone counts
+
 LOW, MID, HIGH = 0, 1, 2  # the fast end of every efficiency, its value, the slow end
 
 # One direction per GPU where the device's row does not say: NVLink of the slowest data-centre part, PCIe 4.0.
@@ -65,7 +67,8 @@ class Roofline:
         self._drive = np.array([kernel.drive for kernel in kernels])
         self._decode = (self._drive == Drive.DECODE)[:, None]
         self._prefill = (self._drive == Drive.PREFILL)[:, None]
-        self._adds = np.array([[eff.of(k.kind, k.dtype).adds] for k in kernels])
+        self._exponent = _column([min(eff.of(k.kind, k.dtype).exponent, _SHARP) for k in kernels])
+        self._sharp = self._exponent >= _SHARP
         link = device.interconnect_bytes_per_second or (_LINK if has_nvlink(device) else _PCIE)
         assert device.memory_bytes_per_second is not None
         memory = device.memory_bytes_per_second
@@ -124,8 +127,10 @@ class Roofline:
         """Returns the seconds of every kernel at one end of the efficiencies: array (kernels, loads)."""
         moving = work.bytes * self._per_byte[end]
         counting = work.flops * self._per_flop[end]
-        combined = np.where(self._adds, moving + counting, np.maximum(moving, counting))
-        return np.asarray(work.launches * self._floor[end] + combined)
+        larger = np.maximum(moving, counting)
+        ratio = np.minimum(moving, counting) / np.maximum(larger, 1e-30)
+        blend = np.where(self._sharp, 1.0, (1.0 + ratio**self._exponent) ** (1.0 / self._exponent))
+        return np.asarray(work.launches * self._floor[end] + larger * blend)
 
     def parts(self, work: Work) -> tuple[Numbers, Numbers, Numbers]:
         """Returns seconds of (floor, bytes, FLOPs) of every kernel at the middle efficiencies."""
