@@ -106,8 +106,8 @@ _FLOPS_OLD = _assumed(0.34, 0.25, 0.60, "fraction", _FITTED + ", half of them of
 _FLOOR = _assumed(7.0e-6, 4.0e-6, 9.0e-6, "s")
 # The operator tables of aiconfigurator have 20–50 µs for grouped experts (accuracy prototype §5.7).
 _MOE_FLOOR = _assumed(20.0e-6, 10.0e-6, 50.0e-6, "s", "operator tables: 20–50 µs for grouped experts")
-# Bytes and FLOPs of a projection hide each other only partly: with p = 2 the steps of vLLM 0.19 on RTX PRO 6000
-# (LLMServingSim traces, 8B and 32B, 1 to 128 running) are 3–6 % off, with the larger alone 5–10 %.
+# Bytes and FLOPs of a projection hide each other only partly: with p = 2 the steps of vLLM 0.19 on RTX PRO
+# 6000 (LLMServingSim traces, 8B and 32B, 1 to 128 running) are 3–6 % off, with the larger alone 5–10 %.
 _GEMM_SHARPNESS = 2.0
 _LINK_LATENCY = _assumed(11.0e-6, 8.0e-6, 15.0e-6, "s")
 # Without NVLink a small all-reduce goes over PCIe through pinned host memory or peer to peer.

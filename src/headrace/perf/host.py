@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -39,7 +39,9 @@ class Host:
         """
         return np.maximum(gpu_seconds, eager_launches * _end(self.times.launch_seconds, end))
 
-    def whole(self, busy_seconds: Numbers, requests: Numbers, end: int = MID) -> Numbers:
+    def whole(
+        self, gpu_seconds: Numbers, requests: Numbers, eager_launches: Numbers, end: int = MID
+    ) -> Numbers:
         """Returns the seconds from one step to the next.
 
         Args:
@@ -47,21 +49,29 @@ class Host:
         """
         times = self.times
         work = _end(times.sequential_seconds, end) + requests * _end(times.per_sequence_seconds, end)
-        gap = _end(times.gap_seconds, end)
-        return np.maximum(busy_seconds + gap, work) if self.overlaps else busy_seconds + gap + work
+        launching = eager_launches * _end(times.launch_seconds, end)
+        through = self.busy(gpu_seconds, eager_launches, end) + _end(times.gap_seconds, end)
+        # one thread schedules and launches: with overlap it may be what the step waits for
+        return np.maximum(through, work + launching) if self.overlaps else through + work
 
-    def beside(self) -> tuple[Quantity, Quantity]:
-        """Returns (seconds of every step, seconds per running request) that add to what the GPU is busy."""
+    def per_step(self) -> Quantity:
+        """Returns the seconds that every step takes beside what keeps the GPU busy."""
         times = self.times
         if self.overlaps:
-            return times.gap_seconds, times.per_sequence_seconds
+            return times.gap_seconds
         return derived(
             times.gap_seconds.value + times.sequential_seconds.value,
             "s",
             "gap + scheduling",
             gap=times.gap_seconds,
             scheduling=times.sequential_seconds,
-        ), times.per_sequence_seconds
+        )
+
+    def per_request(self) -> Quantity:
+        """Returns the host's seconds per running request that show in a step: with overlap next to none,
+        the low end."""
+        each = self.times.per_sequence_seconds
+        return replace(each, value=each.range[0]) if self.overlaps else each
 
 
 def _end(quantity: Quantity, end: int) -> float:

@@ -57,7 +57,10 @@ class Operator:
 def operators(roofline: Roofline, eff: Efficiencies, load: Load) -> tuple[Operator, ...]:
     """Returns the operators that run under one load, in the order of the pass; equal names are one."""
     work = roofline.work(load)
-    ends = [roofline.seconds(work, end)[:, 0] for end in (LOW, MID, HIGH)]
+    ends = []
+    for end in (LOW, MID, HIGH):
+        roofs, launches = roofline.seconds(work, end)
+        ends.append((roofs + launches)[:, 0])
     floor, moving, counting = (each[:, 0] for each in roofline.parts(work))
     total = float(ends[MID].sum()) or 1.0
     grouped: dict[tuple[str, str], list[int]] = {}

@@ -123,14 +123,15 @@ class Roofline:
             looked = np.where(self._prefill, load.sequences * pairs(load.prior, new, bound), looked)
         return seen, looked
 
-    def seconds(self, work: Work, end: int = MID) -> Numbers:
-        """Returns the seconds of every kernel at one end of the efficiencies: array (kernels, loads)."""
+    def seconds(self, work: Work, end: int = MID) -> tuple[Numbers, Numbers]:
+        """Returns the seconds of every kernel at its roofs, and those of its launches: arrays (kernels,
+        loads), at one end of the efficiencies."""
         moving = work.bytes * self._per_byte[end]
         counting = work.flops * self._per_flop[end]
         larger = np.maximum(moving, counting)
         ratio = np.minimum(moving, counting) / np.maximum(larger, 1e-30)
         blend = np.where(self._sharp, 1.0, (1.0 + ratio**self._exponent) ** (1.0 / self._exponent))
-        return np.asarray(work.launches * self._floor[end] + larger * blend)
+        return larger * blend, work.launches * self._floor[end]
 
     def parts(self, work: Work) -> tuple[Numbers, Numbers, Numbers]:
         """Returns seconds of (floor, bytes, FLOPs) of every kernel at the middle efficiencies."""

@@ -119,11 +119,14 @@ class StepModel:
         return Load.of(share, held, padded=padded, prompt=prompt, prior=prior, sequences=sequences)
 
     def _seconds(self, load: Load, end: int = MID) -> Numbers:
-        gpu, launches = self._gpu(load, end)
-        return self._with_host(load, gpu, launches, end)
+        roofs, floors, launches = self._gpu(load, end)
+        requests = load.batch + load.sequences
+        if self.correction is None:
+            return self.host.whole(roofs + floors, requests, launches, end)
+        return self.correction.seconds(roofs, self._fixed(roofs, floors, launches), requests)
 
-    def _gpu(self, load: Load, end: int) -> tuple[Numbers, Numbers]:
-        """Returns the operators' seconds and how many of their launches are eager."""
+    def _gpu(self, load: Load, end: int = MID) -> tuple[Numbers, Numbers, Numbers]:
+        """Returns the operators' seconds at their roofs, those of their launches, and the eager launches."""
         roofline = self._whole if np.any(load.prompt > 0.0) else self._decode_only
         work = roofline.work(load)
         launches = work.launches.sum(axis=0)
@@ -132,14 +135,17 @@ class StepModel:
         else:
             beyond = self.options.graphs[-1] if self.options.graphs else math.inf
             eager = np.where(load.prompt > 0.0, not self.options.prefill_graphs, load.batch > beyond)
-        return roofline.seconds(work, end).sum(axis=0), np.where(eager, launches, 0.0)
+        roofs, floors = roofline.seconds(work, end)
+        return roofs.sum(axis=0), floors.sum(axis=0), np.where(eager, launches, 0.0)
 
-    def _with_host(self, load: Load, gpu: Numbers, launches: Numbers, end: int) -> Numbers:
-        requests = load.batch + load.sequences
-        busy = self.host.busy(gpu, launches, end)
-        if self.correction is None:
-            return self.host.whole(busy, requests, end)
-        return self.correction.seconds(busy, requests)
+    def _fixed(self, roofs: Numbers, floors: Numbers, launches: Numbers) -> Numbers:
+        """Returns what a step takes beside its roofs, whatever runs: launches, gap, exposed scheduling."""
+        return self.host.busy(roofs + floors, launches) - roofs + self.host.per_step().value
+
+    def _terms(self, load: Load) -> tuple[Numbers, Numbers]:
+        """Returns (seconds at the roofs, fixed seconds), by physics."""
+        roofs, floors, launches = self._gpu(load)
+        return roofs, self._fixed(roofs, floors, launches)
 
     def decode_seconds(self, batch: float, total_context_tokens: float) -> float:
         """Returns the seconds of one decode step, middle value."""
@@ -191,16 +197,21 @@ class StepModel:
     def _estimate(self, load: Load) -> Estimate:
         """The efficiencies' ends all at once, and beside them (in quadrature) the spread of versions."""
         if self.correction is not None:
-            busy = self.host.busy(*self._gpu(load, MID))
-            return self.correction.estimate(float(busy[0]), float((load.batch + load.sequences)[0]))
+            roofs, fixed = (float(each[0]) for each in self._terms(load))
+            return self.correction.estimate(roofs, fixed, float((load.batch + load.sequences)[0]))
         low, mid, high = (float(self._seconds(load, end)[0]) for end in (LOW, MID, HIGH))
         slower, faster = self.efficiencies.level.range[1] - 1.0, 1.0 - self.efficiencies.level.range[0]
         below, above = math.hypot(mid - low, mid * faster), math.hypot(high - mid, mid * slower)
         return Estimate(max(mid - below, _LEAST * mid), mid, mid + above, "s")
 
     def _time(self, load: Load, roofline: Roofline, batch: float, context: float) -> StepTime:
-        factor = 1.0 if self.correction is None else self.correction.factor
-        gpu = [factor * float(self._gpu(load, end)[0][0]) for end in (LOW, MID, HIGH)]
+        factors = (1.0, 1.0)
+        if self.correction is not None:
+            factors = (self.correction.roof_factor, self.correction.fixed_factor)
+        gpu = []
+        for end in (LOW, MID, HIGH):
+            roofs, floors, _ = self._gpu(load, end)
+            gpu.append(factors[0] * float(roofs[0]) + factors[1] * float(floors[0]))
         whole = [float(self._seconds(load, end)[0]) for end in (LOW, MID, HIGH)]
         host = sorted(max(0.0, every - part) for every, part in zip(whole, gpu, strict=True))
         return StepTime(
@@ -237,14 +248,19 @@ class StepModel:
         `corrected(calibration.correction)` is the model with it. See `headrace.perf.calibrate.fit`.
         """
         columns = np.array(
-            [(s.batch, s.context_tokens, s.prompt_tokens, s.prior_tokens, s.sequences) for s in samples],
-            dtype=float,
-        ).reshape(-1, 5)
-        load = self._load(*columns.T)
-        gpu, launches = self._gpu(load, MID) if samples else (np.zeros(0), np.zeros(0))
-        busy = self.host.busy(gpu, launches)
-        step, per_request = self.host.beside()
-        return fit(busy, load.batch + load.sequences, samples, self.efficiencies.level, step, per_request)
+            [(s.batch, s.context_tokens, s.prompt_tokens, s.prompt_share) for s in samples], dtype=float
+        ).reshape(-1, 4)
+        batch, context, prompt, share = columns.T
+        per_request, level = self.host.per_request(), self.efficiencies.level
+        if not samples:
+            return fit(batch, batch, batch, samples, level, per_request)
+        roofs, fixed = self._terms(self._load(batch, context))
+        if np.any(share > 0.0):
+            chunk = prompt / np.maximum(share, 1e-12)
+            load = self._load(batch, context, chunk, 0.0, np.where(share > 0.0, 1.0, 0.0))
+            roofs_with, fixed_with = self._terms(load)
+            roofs, fixed = roofs + share * (roofs_with - roofs), fixed + share * (fixed_with - fixed)
+        return fit(roofs, fixed, batch / self.options.pp + share, samples, level, per_request)
 
     def corrected(self, correction: Correction | None) -> StepModel:
         """Returns the same model with another correction, None for physics alone."""
