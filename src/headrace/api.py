@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from headrace.drive.job import Job
     from headrace.drive.status import JobStatus
     from headrace.engines.advice import Change, Explanation
+    from headrace.engines.moved import Moved
     from headrace.engines.plan import MemoryPlan, Solution
     from headrace.hardware.catalogue import Ask
     from headrace.hardware.device import Device
@@ -216,12 +217,21 @@ class Planned:
         changes: single changes that lift the cap, those that give up least first.
         explanations: untold settings that reconcile what was `reported`; None when nothing was.
         solutions: what gives `target_cap`, one knob at a time; empty when none was asked for.
+        before: the plan without `change`; None when none was given.
     """
 
     plan: MemoryPlan
     changes: Sequence[Change]
     explanations: Sequence[Explanation] | None
     solutions: Sequence[Solution]
+    before: MemoryPlan | None = None
+
+    @property
+    def moved(self) -> list[Moved]:
+        """Each figure that `change` moved, before and after."""
+        from headrace.engines.moved import moved
+
+        return moved(self.before, self.plan) if self.before is not None else []
 
 
 def plan(
@@ -277,6 +287,7 @@ def plan(
     for flag, value in ((wide, tp), (copies, dp)):
         if value is not None:
             line = line.changed(f"{flag} {value}", planner.table, rules.version)
+    unchanged = line
     if change:
         line = line.changed(change, planner.table, rules.version)
 
@@ -301,6 +312,7 @@ def plan(
         next_changes(planner, planned),
         explain(planner, planned, told) if told else None,
         solutions(planner, planned, target_cap) if target_cap is not None else [],
+        planner.plan(inputs.with_line(unchanged)) if change else None,
     )
 
 

@@ -88,7 +88,7 @@ def solve(plan: MemoryPlan, cap: int, again: Callable[[PlanInputs], MemoryPlan])
 
     low, high = 1, 980
     if reaches("--gpu-memory-utilization 0.98") is None:
-        yield Solution("memory utilization", None, "not even 0.98 reaches it", 1)
+        yield Solution("memory utilization", None, "not even --gpu-memory-utilization 0.98 reaches it", 1)
     else:
         while low < high:
             middle = (low + high) // 2
@@ -110,5 +110,5 @@ def solve(plan: MemoryPlan, cap: int, again: Callable[[PlanInputs], MemoryPlan])
 
 def _answer(knob: str, change: str, found: MemoryPlan | None, text: str, rank: int) -> Solution:
     if found is None:
-        return Solution(knob, None, f"{knob} alone does not reach it", rank)
+        return Solution(knob, None, f"{change.strip()} does not reach it", rank)
     return Solution(knob, change.strip(), f"{text}; {found.figure('blocks') or 0:,.0f} blocks", rank)
