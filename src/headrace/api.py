@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from headrace.hardware.catalogue import Ask
     from headrace.hardware.device import Device
     from headrace.models.geometry import ModelGeometry
+    from headrace.predict.table import PredictedTable, Progress
     from headrace.simulate.emulate import EmulatorOptions, ThreadedFleet
 
 _Several = str | Path | Sequence[str | Path] | None
@@ -314,6 +315,28 @@ def plan(
         solutions(planner, planned, target_cap) if target_cap is not None else [],
         planner.plan(inputs.with_line(unchanged)) if change else None,
     )
+
+
+def predict(
+    table: str | Path, *, out: str | Path | None = None, progress: Progress | None = None
+) -> PredictedTable:
+    """What the step model says of every row of a table of benchmark results, and how far off it is.
+
+    Args:
+        table: a CSV file, .gz or not; docs/predict.md lists the columns. Missing ones are blank.
+        out: where the predictions are written as CSV; .gz compresses them.
+        progress: called with (rows done, rows) now and then.
+
+    Raises:
+        InputError: the file cannot be read, or is no such table.
+        StorageError: `out` cannot be written.
+    """
+    from headrace.predict.table import predict_table
+
+    predicted = predict_table(Path(table), progress)
+    if out is not None:
+        predicted.write(Path(out))
+    return predicted
 
 
 def gpus(name: str | None = None) -> tuple[Device, ...]:

@@ -52,7 +52,9 @@ def _served(name: str, case: Case, served: Served) -> Prediction:
 
 
 def _open(name: str, case: Case, step: StepModel, load: OpenLoop) -> Prediction:
-    """Returns the prediction at the number in flight whose throughput is the arrival rate, the cap at most."""
+    """Returns the prediction at the number in flight whose throughput is the arrival rate, the cap at
+    most.
+    """
     ranks = case.layout.dp
     wanted = load.requests_per_second / ranks * load.output_tokens
     low, high = 1.0, max(1.0, min(case.cap, case.kv_tokens / load.input_tokens, 4096.0))
@@ -79,8 +81,9 @@ def _open(name: str, case: Case, step: StepModel, load: OpenLoop) -> Prediction:
 def _decoding(name: str, case: Case, step: StepModel, load: Decoding) -> Prediction:
     """Returns the prediction for requests that only decode; what does not run waits, and counts as a user."""
     asked = load.in_flight / case.layout.dp
-    running = max(1.0, min(asked, case.cap, case.kv_tokens / load.context_tokens))
-    time = step.decode(running, running * load.context_tokens).token_seconds
+    held = case.kv_tokens / load.context_tokens if not load.shares_context else asked
+    running = max(1.0, min(asked, case.cap, held))
+    time = step.decode(running, running * load.tokens_read).token_seconds
     rate = _rate(running * case.layout.dp, time)
     return Prediction(
         name,

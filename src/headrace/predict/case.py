@@ -25,8 +25,8 @@ from headrace.predict.model_name import model_of
 from headrace.predict.reason import CannotJudge
 from headrace.predict.row import Row
 
-# Of a GPU's memory, what an engine whose planner is not known gives to weights and KV: vLLM's and TensorRT-LLM's
-# documented default is 0.90 of the memory (of the free memory there).
+# Of a GPU's memory, what an engine whose planner is not known gives to weights and KV: the documented default
+# of vLLM and TensorRT-LLM is 0.90 of the memory (of the free memory there).
 _USED_FRACTION = 0.90
 _UNLIMITED = 1 << 20  # requests; llama.cpp, TensorRT-LLM and others have no cap that a table would state
 _TRT_LLM_BATCH = 2048  # TensorRT-LLM's default max_batch_size since 0.17
@@ -65,7 +65,7 @@ def case_of(row: Row) -> Case:
     device = device_of(row.gpu)
     if device.memory_bytes_per_second is None:
         raise CannotJudge(f"memory bandwidth of {device.name} is not published")
-    model = model_of(row.text("model"), row.text("weights_dtype"))
+    model_of(row.text("model"), row.text("weights_dtype"))  # its reason goes before the server's
     version = Version.parse(_version_text(row.text("engine_version")))
     told = dated_version(row) if version is None else (version.major, version.minor, version.patch)
     server = _server(
@@ -175,6 +175,9 @@ def _plan(
     found = planner(engine)
     rules = found.rules(version)
     edits: list[str] = [flags] if flags else []
+    if engine == "sglang" and model.is_hybrid and not flags:
+        # a benchmark of random prompts runs without the prefix cache, which also keeps the overlap scheduler
+        edits.append("--disable-radix-cache")
     names: Mapping[str, str] = _NAMES[engine]
     edits.append(f"{names['tp']} {layout.tp * (layout.dp if engine == 'sglang' else 1)}")
     if layout.pp > 1:

@@ -12,8 +12,9 @@ from headrace.hardware.device import Device
 from headrace.predict.reason import CannotJudge
 from headrace.quantities import Quantity
 
-# What a name without form or edition most often means in a server; the whole range stays in `candidates`.
-_USUAL = ("SXM 80GB", "SXM", "Server", "96GB")
+# What a name without form or edition most often means in a server; of several sizes the smallest memory, so
+# that what is predicted to fit fits all. The other devices it might be stay in `candidates`.
+_USUAL = (" SXM", " Server")
 # One "GPU" that software sees is half of the card (its two dies are separate devices).
 _DIES = {"MI250": 2, "MI250X": 2}
 
@@ -35,15 +36,16 @@ def device_of(name: str) -> Device:
     except UsageError as error:
         raise CannotJudge(f"GPU {name[:60]!r} is not known") from error
     if isinstance(found, Ambiguous):
-        devices = sorted(found.candidates, key=lambda device: _rank(device.name))
+        devices = sorted(found.candidates, key=_rank)
         names = tuple(device.name for device in found.candidates)
         told = f"{name!r} does not say which: taken as {devices[0].name}"
         return replace(devices[0], candidates=names, assumptions=(*devices[0].assumptions, told))
     return _one_die(found, _DIES[found.name]) if found.name in _DIES else found
 
 
-def _rank(name: str) -> int:
-    return next((rank for rank, word in enumerate(_USUAL) if name.endswith(word)), len(_USUAL))
+def _rank(device: Device) -> tuple[int, float]:
+    form = next((rank for rank, word in enumerate(_USUAL) if word in device.name), len(_USUAL))
+    return form, device.memory_bytes.value
 
 
 def _one_die(device: Device, dies: int) -> Device:

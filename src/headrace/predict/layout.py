@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from headrace.predict.reason import CannotJudge
 from headrace.predict.row import Row
 
-# A published table (aiconfigurator's) multiplies tensor-parallel by expert-parallel ranks: its tp 16 with ep 4
-# stands for TP4/EP4, tp 64 with ep 8 for TP8/EP8 (79 of 258 such rows have the very time of a tp 4 or 8 row).
+# A published table (aiconfigurator's) multiplies tensor-parallel by expert-parallel ranks: its tp 16 with ep
+# 4 stands for TP4/EP4, tp 64 with ep 8 for TP8/EP8 (79 of 258 such rows have the very time of a tp 4 or 8
+# row).
 _MULTIPLIED = {16: 4, 64: 8}
 
 

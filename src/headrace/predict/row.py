@@ -83,7 +83,7 @@ class Row:
 
 
 def read_row(cells: Mapping[str | None, object]) -> Row:
-    """Returns the row of a table's cells by column name; unknown columns and unreadable cells are left out."""
+    """Returns the row of cells by column name; unknown columns and unreadable cells are left out."""
     texts: dict[str, str] = {}
     numbers: dict[str, float] = {}
     for column in TEXT_COLUMNS:

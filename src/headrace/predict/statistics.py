@@ -54,7 +54,7 @@ class Errors:
 
 
 def compare(row: Row, prediction: Prediction, unfair: tuple[str, ...]) -> Judged:
-    """Returns the row with its error: of TPOT where measured, else of output, else of total tokens per second."""
+    """Returns the row with its error: of TPOT where measured, else of output, else of total tokens/s."""
     for metric, measured, estimate in (
         ("tpot_ms", _tpot(row), prediction.tpot_ms),
         ("output_tok_s", row.number("output_tok_s"), prediction.output_tok_s),
@@ -68,7 +68,7 @@ def compare(row: Row, prediction: Prediction, unfair: tuple[str, ...]) -> Judged
 
 
 def _tpot(row: Row) -> float | None:
-    """Returns the row's milliseconds per output token: stated, or from the rate of one user while decoding."""
+    """Returns the row's milliseconds per output token: stated, or from one user's rate while decoding."""
     stated = row.number("tpot_ms") or row.number("itl_ms")
     if stated is not None:
         return stated

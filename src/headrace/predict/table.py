@@ -6,7 +6,7 @@ import csv
 import gzip
 import io
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,11 +63,8 @@ def read_rows(path: Path) -> Iterator[tuple[tuple[str, ...], Row]]:
     try:
         with path.open("rb") as raw:
             packed = raw.read(2) == b"\x1f\x8b"
-        opened = gzip.open(path, "rb") if packed else path.open("rb")
-        with (
-            opened as data,
-            io.TextIOWrapper(data, encoding="utf-8-sig", errors="replace", newline="") as text,
-        ):
+        opened = gzip.open if packed else open
+        with opened(path, "rt", encoding="utf-8-sig", errors="replace", newline="") as text:
             csv.field_size_limit(_FIELD_LIMIT)
             reader = csv.DictReader(_bounded(text, path), restkey=None)
             columns = tuple(name.strip() for name in reader.fieldnames or () if name)
@@ -86,7 +83,7 @@ def read_rows(path: Path) -> Iterator[tuple[tuple[str, ...], Row]]:
         raise InputError(f"{path} is no CSV table: {error}") from error
 
 
-def _bounded(lines: io.TextIOWrapper, path: Path) -> Iterator[str]:
+def _bounded(lines: Iterable[str], path: Path) -> Iterator[str]:
     size = 0
     for line in lines:
         size += len(line)
@@ -121,7 +118,7 @@ def predict_table(path: Path, progress: Progress | None = None) -> PredictedTabl
 
 
 def predict_row(row: Row, fallback_id: str = "") -> Judged:
-    """Returns one row with its prediction or the reason why there is none; never raises for what a row says."""
+    """Returns one row with its prediction, or the reason why there is none; nothing a row says raises."""
     name = row.text("id") or fallback_id
     device, layout = _known(row)
     excluded = unfair(row, device, layout)
