@@ -55,16 +55,29 @@ class Errors:
 
 def compare(row: Row, prediction: Prediction, unfair: tuple[str, ...]) -> Judged:
     """Returns the row with its error: of TPOT where measured, else of output, else of total tokens/s."""
-    for metric, measured, estimate in (
-        ("tpot_ms", _tpot(row), prediction.tpot_ms),
-        ("output_tok_s", row.number("output_tok_s"), prediction.output_tok_s),
-        ("total_tok_s", row.number("total_tok_s"), prediction.total_tok_s),
-    ):
-        if measured is None or estimate is None or estimate.mid <= 0:
-            continue
-        ratio = measured / estimate.mid if metric == "tpot_ms" else estimate.mid / measured
-        return Judged(row, prediction, unfair, metric, ratio, estimate.low <= measured <= estimate.high)
-    return Judged(row, prediction, unfair)
+    found = measured_figure(row)
+    if found is None:
+        return Judged(row, prediction, unfair)
+    metric, measured = found
+    estimate = {
+        "tpot_ms": prediction.tpot_ms,
+        "output_tok_s": prediction.output_tok_s,
+        "total_tok_s": prediction.total_tok_s,
+    }[metric]
+    if estimate is None or estimate.mid <= 0:
+        return Judged(row, prediction, unfair)
+    ratio = measured / estimate.mid if metric == "tpot_ms" else estimate.mid / measured
+    return Judged(row, prediction, unfair, metric, ratio, estimate.low <= measured <= estimate.high)
+
+
+def measured_figure(row: Row) -> tuple[str, float] | None:
+    """Returns the figure of a row that a prediction is compared with, and its column; None without any."""
+    figures = {
+        "tpot_ms": _tpot(row),
+        "output_tok_s": row.number("output_tok_s"),
+        "total_tok_s": row.number("total_tok_s"),
+    }
+    return next(((name, value) for name, value in figures.items() if value is not None), None)
 
 
 def _tpot(row: Row) -> float | None:

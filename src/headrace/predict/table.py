@@ -120,7 +120,7 @@ def predict_table(path: Path, progress: Progress | None = None) -> PredictedTabl
 def predict_row(row: Row, fallback_id: str = "") -> Judged:
     """Returns one row with its prediction, or the reason why there is none; nothing a row says raises."""
     name = row.text("id") or fallback_id
-    device, layout = _known(row)
+    device, layout = known(row)
     excluded = unfair(row, device, layout)
     try:
         case: Case = case_of(row)
@@ -132,7 +132,7 @@ def predict_row(row: Row, fallback_id: str = "") -> Judged:
     return compare(row, prediction, excluded)
 
 
-def _known(row: Row) -> tuple[Device | None, Layout | None]:
+def known(row: Row) -> tuple[Device | None, Layout | None]:
     """Returns the row's device and layout, each None where it is not known."""
     device: Device | None = None
     layout: Layout | None = None

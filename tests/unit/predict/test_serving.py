@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import cache
 
 import pytest
 
@@ -11,8 +12,9 @@ from headrace.engines.plan import MemoryPlan
 from headrace.errors import UsageError
 from headrace.hardware.catalogue import resolve
 from headrace.perf.step_model import StepModel
-from headrace.predict.search import Job, search
-from headrace.predict.serving import KV_SHARE, Lengths, lengths_of, running_cap, serving
+from headrace.predict.lengths import Lengths, lengths_of
+from headrace.predict.search import Job, Search, search
+from headrace.predict.serving import KV_SHARE, running_cap, serving
 from tests.unit.engines.planning import GOLDEN, plan
 
 LENGTHS = Lengths(220, 2700)
@@ -21,6 +23,11 @@ LENGTHS = Lengths(220, 2700)
 def _golden(flags: str = "--mamba-ssm-dtype bfloat16", **more: object) -> MemoryPlan:
     device = resolve("RTX PRO 6000 Blackwell Server")
     return plan(f"{GOLDEN} {flags}", device=device, context=LENGTHS.context_tokens, **more)  # type: ignore[arg-type]
+
+
+@cache
+def _searched(gpus: int = 1, flags: str = "--mamba-ssm-dtype bfloat16") -> Search:
+    return search(_golden(flags), LENGTHS, gpus=gpus)
 
 
 def test_the_curve_rises_to_the_cap_and_shows_every_rung() -> None:
@@ -76,7 +83,7 @@ def test_lengths_as_told_and_what_is_said_where_they_are_not() -> None:
 
 def test_the_search_finds_the_better_answer_of_the_golden_case() -> None:
     """Radix cache off frees more than any other single setting and keeps the overlap; the flag goes up."""
-    found = search(_golden(), LENGTHS)
+    found = _searched()
     assert found.now is not None
     assert found.now.change == ""
     assert found.best is not None
@@ -90,7 +97,7 @@ def test_the_search_finds_the_better_answer_of_the_golden_case() -> None:
 
 
 def test_every_line_found_would_start_and_says_what_it_runs() -> None:
-    found = search(_golden(), LENGTHS, gpus=4)
+    found = _searched(4)
     engine = planner("sglang")
     for each in (*found.frontier, found.best, found.best_any):
         assert each is not None
@@ -101,7 +108,7 @@ def test_every_line_found_would_start_and_says_what_it_runs() -> None:
 
 
 def test_no_line_beats_another_of_the_frontier_both_ways() -> None:
-    frontier = search(_golden(), LENGTHS, gpus=4).frontier
+    frontier = _searched(4).frontier
     rates = [each.tokens_per_second_per_gpu.mid for each in frontier]
     times = [each.token_seconds for each in frontier]
     assert rates == sorted(rates, reverse=True)
@@ -110,8 +117,7 @@ def test_no_line_beats_another_of_the_frontier_both_ways() -> None:
 
 
 def test_accuracy_is_never_given_up_for_the_best_line() -> None:
-    fp32 = _golden("")
-    found = search(fp32, LENGTHS)
+    found = _searched(1, "")
     assert found.best is not None
     assert "bfloat16" not in found.best.change
     assert found.best_any is not None
