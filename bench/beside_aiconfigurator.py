@@ -4,9 +4,9 @@
     AIC_PYTHON bench/beside_aiconfigurator.py theirs SAMPLE.csv THEIRS.csv [every] [first]
     python bench/beside_aiconfigurator.py compare ROWS.csv THEIRS.csv
 
-`rows` makes the sample a table for `headrace predict`; `theirs` asks aiconfigurator 0.12.0 about every n-th row;
-`compare` puts both beside each other. SAMPLE.csv is `systems/silicon_sample.csv` of the wheel
-aiconfigurator-core 0.12.0; AIC_PYTHON a Python of its own environment with `pip install aiconfigurator==0.12.0`.
+`rows` makes the sample a table for `headrace predict`; `theirs` asks aiconfigurator 0.12.0 about every n-th
+row; `compare` puts both beside each other. SAMPLE.csv is `systems/silicon_sample.csv` of the wheel
+aiconfigurator-core 0.12.0; AIC_PYTHON a Python of its own environment with aiconfigurator==0.12.0 in it.
 Aggregated rows; exact copies are left out. Its call is `cli_estimate` with every field the row states, newest
 operator data, its defaults for the rest.
 """
@@ -33,6 +33,10 @@ SYSTEMS = {
 }
 ENGINES = {"trtllm": "tensorrt-llm"}
 FORMS = {"int4_wo": "int4", "nvfp4": "fp4", "fp8_block": "fp8", "bfloat16": "bf16"}
+COLUMNS = (
+    *("id", "gpu", "n_gpus", "tp", "pp", "dp", "ep", "model", "weights_dtype", "engine", "engine_version"),
+    *("load_kind", "concurrency", "input_len", "output_len", "tpot_ms", "source"),
+)
 MULTIPLIED = {16: 4, 64: 8}  # tp × ep multiplied in the sample: TP4/EP4, TP8/EP8
 
 
@@ -55,12 +59,8 @@ def whole(row: dict[str, str], name: str) -> int:
 
 def write_rows(source: Path, target: Path) -> None:
     """Writes the sample as a benchmark table."""
-    columns = (
-        "id gpu n_gpus tp pp dp ep model weights_dtype engine engine_version load_kind concurrency input_len "
-        "output_len tpot_ms source"
-    ).split()
     with target.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, columns, lineterminator="\n")
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         writer.writeheader()
         for row in sample(source):
             tp, pp, dp, ep = (
@@ -114,6 +114,7 @@ def write_theirs(source: Path, target: Path, every: int, first: int) -> None:
         if fresh:
             writer.writerow(("id", "tpot_ms", "error"))
         for row in rows:
+            file.flush()
             tp = whole(row, "tp_size")
             asked: dict[str, Any] = {
                 "model_path": row["model_path"],
@@ -137,9 +138,7 @@ def write_theirs(source: Path, target: Path, every: int, first: int) -> None:
             try:
                 tpot = float(cli_estimate(**asked).tpot)
                 writer.writerow((row["id"], f"{tpot:.6g}", ""))
-            except BaseException as error:  # noqa: BLE001  what it raises is its own; the count is what matters
-                if isinstance(error, KeyboardInterrupt):
-                    raise
+            except (Exception, SystemExit) as error:  # noqa: BLE001  whatever it raises: it does not answer
                 writer.writerow((row["id"], "", f"{type(error).__name__}: {error}"[:160].replace("\n", " ")))
 
 
@@ -168,9 +167,10 @@ def compare(table: Path, theirs: Path) -> None:
         if len(both) < 5:
             continue
         ours, their = [each[0] for each in both], [each[1] for each in both]
+        near = [sum(error <= 0.3 for error in each) / len(both) for each in (ours, their)]
         print(
-            f"| {group} | {len(errors)} | {len(both)} | {median(ours):.1%} | {median(their):.1%} | "
-            f"{sum(e <= 0.3 for e in ours) / len(both):.0%} | {sum(e <= 0.3 for e in their) / len(both):.0%} |"
+            f"| {group} | {len(errors)} | {len(both)} | {median(ours):.1%} | {median(their):.1%} "
+            f"| {near[0]:.0%} | {near[1]:.0%} |"
         )
 
 

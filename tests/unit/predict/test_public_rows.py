@@ -1,7 +1,7 @@
 """The public benchmark table beside the project: how far off, how many judged, how often inside the range.
 
-The wanted figures are those the project set itself before the rows were looked at: median ≤ 15 %, ≥ 80 % within
-30 %, ≥ 85 % of fair rows judged, three quarters to nine tenths inside low to high.
+The wanted figures are those the project set itself before the rows were looked at: median ≤ 15 %, ≥ 80 %
+within 30 %, ≥ 85 % of fair rows judged, three quarters to nine tenths inside low to high.
 """
 
 from __future__ import annotations
