@@ -288,7 +288,7 @@ def plan(
     from headrace.errors import UsageError
     from headrace.hardware.catalogue import resolve
     from headrace.models.catalogue import resolve_model
-    from headrace.predict.serving import lengths_of
+    from headrace.predict.lengths import lengths_of
     from headrace.quantities import Origin, Quantity
 
     planner = planner_of(engine)

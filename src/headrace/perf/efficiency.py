@@ -127,9 +127,9 @@ _LAUNCH = _assumed(1.5e-5, 0.8e-5, 2.5e-5, "s", "eager launches, 5–10 µs each
 # Same configuration, other engine version: 14.5 % median apart (132 pairs). The range makes low to high cover
 # eight to nine of ten rows of groups left out of the fit.
 _LEVEL_KNOWN = Quantity(1.0, "factor", Origin.ASSUMED, "engine versions differ", low=0.85, high=1.18)
-# A device that a person described may be anything, a CPU too, whose engines were seen to take 2 to 5 times as
-# long as its bandwidth says; calibration starts from this range.
-_LEVEL_DESCRIBED = Quantity(1.0, "factor", Origin.ASSUMED, "a device described by hand", low=0.6, high=4.0)
+# Of a device that a person described nobody measured a kernel, and it may be a CPU: a range of two and a half
+# either way says so, and calibration starts from it.
+_LEVEL_DESCRIBED = Quantity(1.0, "factor", Origin.ASSUMED, "a device described by hand", low=0.4, high=2.5)
 _LEVEL_UNKNOWN = Quantity(1.0, "factor", Origin.ASSUMED, "engine version not known", low=0.75, high=1.35)
 
 # Which measured operators replace the constants: classes with which the rows of groups left out of the fit

@@ -19,7 +19,8 @@ from headrace.errors import UsageError
 from headrace.perf.closed_loop import Served
 from headrace.perf.options import StepOptions
 from headrace.perf.step_model import StepModel
-from headrace.predict.serving import Lengths, running_cap, served_by
+from headrace.predict.lengths import Lengths
+from headrace.predict.serving import running_cap, served_by
 from headrace.quantities import Estimate
 
 ACCURACY = 4  # the rank from which a choice gives up accuracy
