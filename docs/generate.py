@@ -160,7 +160,12 @@ def exit_codes() -> str:
         for kind in sorted(found, key=lambda one: one.exit_code)
         if kind is not errors.HeadraceError
     ]
-    rows.append(("130", "", "A second Ctrl-C: stopped at once, nothing that was durable is lost."))
+    would_not_start = (
+        str(errors.WOULD_NOT_START),
+        "",
+        "`headrace plan`: the server would not start with these flags; the plan says why.",
+    )
+    rows.insert(-1, would_not_start)
     return table(("code", "error in Python", "meaning"), rows)
 
 

@@ -1,8 +1,8 @@
 """headrace: feeds a fleet of inference servers with an offline generation job and says what holds it back.
 
-The commands are functions here, by the same names and words: `run`, `status`, `export`, `plan`, `gpus`,
-`model`, `emulate`; `fleet_change` is `headrace fleet`. They are loaded when first used. What they raise is in
-`headrace.errors`.
+The commands are functions here, by the same names and words: `run`, `status`, `export`, `plan`,
+`predict`, `gpus`, `model`, `emulate`; `fleet_change` is `headrace fleet`. They are loaded when first used.
+What they raise is in `headrace.errors`.
 """
 
 from __future__ import annotations
@@ -11,10 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-__all__ = ["__version__", "emulate", "export", "fleet_change", "gpus", "model", "plan", "run", "status"]
+__all__ = [
+    "__version__",
+    "emulate",
+    "export",
+    "fleet_change",
+    "gpus",
+    "model",
+    "plan",
+    "predict",
+    "run",
+    "status",
+]
 
 if TYPE_CHECKING:
-    from headrace.api import emulate, export, fleet_change, gpus, model, plan, run, status
+    from headrace.api import emulate, export, fleet_change, gpus, model, plan, predict, run, status
 
 
 def __getattr__(name: str) -> Any:

@@ -6,7 +6,7 @@ Nothing here prints. Expected failures are the errors of `headrace.errors`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +14,14 @@ if TYPE_CHECKING:
     from headrace.drive.job import Job
     from headrace.drive.status import JobStatus
     from headrace.engines.advice import Change, Explanation
+    from headrace.engines.moved import Moved
     from headrace.engines.plan import MemoryPlan, Solution
     from headrace.hardware.catalogue import Ask
     from headrace.hardware.device import Device
     from headrace.models.geometry import ModelGeometry
+    from headrace.predict.search import Search
+    from headrace.predict.serving import Serving
+    from headrace.predict.table import PredictedTable, Progress
     from headrace.simulate.emulate import EmulatorOptions, ThreadedFleet
 
 _Several = str | Path | Sequence[str | Path] | None
@@ -216,12 +220,26 @@ class Planned:
         changes: single changes that lift the cap, those that give up least first.
         explanations: untold settings that reconcile what was `reported`; None when nothing was.
         solutions: what gives `target_cap`, one knob at a time; empty when none was asked for.
+        before: the plan without `change`; None when none was given.
+        serving: the decode step and throughput by requests in flight; None where nobody asked, and where the
+            server would not start.
+        search: the best launch lines; None unless asked for.
     """
 
     plan: MemoryPlan
     changes: Sequence[Change]
     explanations: Sequence[Explanation] | None
     solutions: Sequence[Solution]
+    before: MemoryPlan | None = None
+    serving: Serving | None = None
+    search: Search | None = None
+
+    @property
+    def moved(self) -> list[Moved]:
+        """Each figure that `change` moved, before and after."""
+        from headrace.engines.moved import moved
+
+        return moved(self.before, self.plan) if self.before is not None else []
 
 
 def plan(
@@ -240,6 +258,15 @@ def plan(
     dp: int | None = None,
     target_cap: int | None = None,
     reported: str = "",
+    input_tokens: float | None = None,
+    output_tokens: float | None = None,
+    accept_length: float | None = None,
+    steps: bool = False,
+    search: bool = False,
+    gpus: int | None = None,
+    in_flight: float | None = None,
+    job_tokens: float | None = None,
+    gpu_hour_price: float | None = None,
     ask: Ask | None = None,
 ) -> Planned:
     """How an engine would divide a GPU, what caps running requests, and what to change.
@@ -247,20 +274,28 @@ def plan(
     The keywords are the options of `headrace plan`.
 
     Args:
+        steps, search: also what the server would serve, and which line would serve most per GPU.
         ask: chooses among the devices that an ambiguous GPU name fits; None goes on with their range.
 
     Raises:
-        UsageError, InputError: a flag, name or file is not known or cannot be read.
+        UsageError, InputError: a flag, name or file is not known or cannot be read, or the GPU's bandwidth is
+            not known and steps were asked for.
     """
     from headrace.engines import planner as planner_of
     from headrace.engines.advice import explain, next_changes, parse_reported, solutions
     from headrace.engines.launch_line import LaunchLine
     from headrace.engines.plan import GIB, PlanInputs
+    from headrace.errors import UsageError
     from headrace.hardware.catalogue import resolve
     from headrace.models.catalogue import resolve_model
+    from headrace.predict.lengths import lengths_of
     from headrace.quantities import Origin, Quantity
 
     planner = planner_of(engine)
+    only_search = {"gpus": gpus, "in_flight": in_flight, "job_tokens": job_tokens}
+    alone = [f"--{name.replace('_', '-')}" for name, value in only_search.items() if value is not None]
+    if alone and not search:
+        raise UsageError(f"{' and '.join(alone)} without --search: add it, or leave them out")
     told = parse_reported(reported) if reported else {}
     if server_info is not None:
         from headrace.engines.sglang.server_info import read_server_info_file
@@ -277,6 +312,7 @@ def plan(
     for flag, value in ((wide, tp), (copies, dp)):
         if value is not None:
             line = line.changed(f"{flag} {value}", planner.table, rules.version)
+    unchanged = line
     if change:
         line = line.changed(change, planner.table, rules.version)
 
@@ -286,6 +322,8 @@ def plan(
         value, source = (gib, flag) if gib is not None else (told[key], "--reported")
         return Quantity(float(value) * GIB, "bytes", Origin.USER, source)
 
+    lengths_told = input_tokens is not None or output_tokens is not None or context_tokens is not None
+    lengths, note = lengths_of(context_tokens, input_tokens, output_tokens)
     inputs = PlanInputs(
         resolve_model(model),
         resolve(gpu, ask),
@@ -293,15 +331,54 @@ def plan(
         line,
         given(free_gib, "--free-gib", "free"),
         given(weights_gib, "--weights-gib", "weights"),
-        context_tokens,
+        lengths.context_tokens if lengths_told or steps or search else None,
     )
     planned = planner.plan(inputs)
-    return Planned(
+    found = Planned(
         planned,
         next_changes(planner, planned),
         explain(planner, planned, told) if told else None,
         solutions(planner, planned, target_cap) if target_cap is not None else [],
+        planner.plan(inputs.with_line(unchanged)) if change else None,
     )
+    if not (steps or search) and (not lengths_told or inputs.device.memory_bytes_per_second is None):
+        return found
+    from headrace.predict.search import Job
+    from headrace.predict.search import search as search_lines
+    from headrace.predict.serving import serving
+
+    job = Job(job_tokens, gpu_hour_price) if job_tokens is not None else None
+    return replace(
+        found,
+        serving=serving(planned, lengths, accept_length, note),
+        search=search_lines(
+            planned, lengths, gpus=gpus, in_flight=in_flight, accept_length=accept_length, job=job
+        )
+        if search
+        else None,
+    )
+
+
+def predict(
+    table: str | Path, *, out: str | Path | None = None, progress: Progress | None = None
+) -> PredictedTable:
+    """What the step model says of every row of a table of benchmark results, and how far off it is.
+
+    Args:
+        table: a CSV file, .gz or not; docs/predict.md lists the columns. Missing ones are blank.
+        out: where the predictions are written as CSV; .gz compresses them.
+        progress: called with (rows done, rows) now and then.
+
+    Raises:
+        InputError: the file cannot be read, or is no such table.
+        StorageError: `out` cannot be written.
+    """
+    from headrace.predict.table import predict_table
+
+    predicted = predict_table(Path(table), progress)
+    if out is not None:
+        predicted.write(Path(out))
+    return predicted
 
 
 def gpus(name: str | None = None) -> tuple[Device, ...]:

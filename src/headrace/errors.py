@@ -11,13 +11,15 @@
 
 Every message says what happened, the value, the limit and what to do. Anything that is not a
 `HeadraceError` is a fault in headrace and keeps its traceback (exit code 1). Exit code 0 is success;
-130 is a second Ctrl-C.
+8 is an answer, not a failure: `headrace plan` was asked about a server that would not start.
 """
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+
+WOULD_NOT_START = 8  # of `headrace plan`
 
 
 class HeadraceError(Exception):

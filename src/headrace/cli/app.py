@@ -7,18 +7,18 @@ import importlib.util
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from headrace import __version__
+from headrace.cli.checked import CheckedCommand, CheckedGroup, JobCommand
 
 _EXIT_CODES = (
     "Exit codes: 0 done · 1 a fault in headrace · 2 usage · 3 input · 4 held by another run · "
     "5 nothing answers · 6 disk · 7 stopped before the end (go on with the same command), or no row was "
-    "answered · 130 interrupted."
+    "answered · 8 plan: would not start · 130 interrupted."
 )
 
 
-class _InPanels(TyperGroup):
+class _InPanels(CheckedGroup):
     """Shows the panels in the order of the work: drive, look, decide, change, tools."""
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -63,6 +63,7 @@ _PANEL_OF = {
     "export": "Drive",
     "diagnose": "Look",
     "plan": "Decide",
+    "predict": "Decide",
     "gpus": "Decide",
     "model": "Decide",
     "fleet": "Change",
@@ -77,4 +78,5 @@ for _name, _panel in _PANEL_OF.items():
         if isinstance(_found, typer.Typer):
             app.add_typer(_found, name=_name, rich_help_panel=_panel)
         else:
-            app.command(_name, rich_help_panel=_panel)(_found)
+            _class = JobCommand if _name == "run" else CheckedCommand
+            app.command(_name, cls=_class, rich_help_panel=_panel)(_found)

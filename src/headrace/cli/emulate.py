@@ -2,87 +2,132 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
     from headrace.simulate.emulate import EmulatorOptions, Faults
 
-_FAULTS = "Faults (VALUE for every replica, or R=VALUE for replica R; repeatable)"
+_SERVERS, _ANSWERS = "Servers", "Answers"
+_FAULTS = "Faults (of every replica, or of replica R alone with R=; repeatable)"
+
+
+def _fault(help: str, metavar: str = "[R=]PERCENT") -> Any:
+    return typer.Option(metavar=metavar, help=help, rich_help_panel=_FAULTS)
 
 
 def emulate(
-    replicas: Annotated[int, typer.Option(help="Servers; each has a port.")] = 8,
-    base_port: Annotated[int, typer.Option(help="Port of replica 0; 0 = any free ports.")] = 30000,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    cap: Annotated[int, typer.Option(help="Running requests per server.")] = 64,
-    speed: Annotated[float, typer.Option(help="Everything so many times faster.")] = 1.0,
-    mean_output_tokens: Annotated[float, typer.Option(help="Mean of the drawn output lengths.")] = 400.0,
-    context_length: Annotated[int, typer.Option(help="Tokens of prompt and answer together.")] = 8192,
-    model: Annotated[str, typer.Option(help="Served model name.")] = "emulated-27b",
-    kv_tokens: Annotated[int | None, typer.Option(help="KV pool per server, in tokens.")] = None,
-    max_queued_requests: Annotated[int | None, typer.Option(help="More waiting are refused (503).")] = None,
-    reasoning_parser: Annotated[str | None, typer.Option(help="Any name: thinking is kept apart.")] = None,
-    thinking: Annotated[bool, typer.Option(help="Chats think unless they ask otherwise.")] = True,
-    seed: Annotated[int, typer.Option(help="Of lengths, texts and faults.")] = 0,
+    replicas: Annotated[
+        int,
+        typer.Option(
+            rich_help_panel=_SERVERS, metavar="N", min=1, max=1000, help="Servers; each has a port."
+        ),
+    ] = 8,
+    base_port: Annotated[
+        int,
+        typer.Option(
+            rich_help_panel=_SERVERS,
+            metavar="PORT",
+            min=0,
+            max=65_535,
+            help="Port of replica 0; 0 = any free ports.",
+        ),
+    ] = 30000,
+    host: Annotated[
+        str, typer.Option(rich_help_panel=_SERVERS, metavar="ADDRESS", help="Address to listen on.")
+    ] = "127.0.0.1",
+    cap: Annotated[
+        int, typer.Option(rich_help_panel=_SERVERS, metavar="N", min=1, help="Running requests per server.")
+    ] = 64,
+    speed: Annotated[
+        float,
+        typer.Option(
+            rich_help_panel=_SERVERS,
+            metavar="X",
+            min=0.001,
+            max=10_000,
+            help="Everything so many times faster.",
+        ),
+    ] = 1.0,
+    kv_tokens: Annotated[
+        int | None,
+        typer.Option(
+            rich_help_panel=_SERVERS, metavar="TOKENS", min=16, help="KV pool per server, in tokens."
+        ),
+    ] = None,
+    max_queued_requests: Annotated[
+        int | None,
+        typer.Option(rich_help_panel=_SERVERS, metavar="N", min=0, help="More waiting are refused (503)."),
+    ] = None,
     journal: Annotated[
-        Path | None, typer.Option(help="File: one line per request, hash and outcome.")
+        Path | None,
+        typer.Option(
+            rich_help_panel=_SERVERS, metavar="FILE", help="One line per request, hash and outcome."
+        ),
     ] = None,
-    error_500: Annotated[
-        list[str] | None, typer.Option(help="Percent answered 500.", rich_help_panel=_FAULTS)
+    mean_output_tokens: Annotated[
+        float,
+        typer.Option(
+            rich_help_panel=_ANSWERS, metavar="TOKENS", min=1, help="Mean of the drawn output lengths."
+        ),
+    ] = 400.0,
+    context_length: Annotated[
+        int,
+        typer.Option(
+            rich_help_panel=_ANSWERS, metavar="TOKENS", min=16, help="Tokens of prompt and answer together."
+        ),
+    ] = 8192,
+    model: Annotated[
+        str, typer.Option(rich_help_panel=_ANSWERS, metavar="NAME", help="Served model name.")
+    ] = "emulated-27b",
+    reasoning_parser: Annotated[
+        str | None,
+        typer.Option(rich_help_panel=_ANSWERS, metavar="NAME", help="Any name: thinking is kept apart."),
     ] = None,
-    error_503: Annotated[
-        list[str] | None, typer.Option(help="Percent answered 503.", rich_help_panel=_FAULTS)
-    ] = None,
-    error_429: Annotated[
-        list[str] | None,
-        typer.Option(help="Percent answered 429 with Retry-After.", rich_help_panel=_FAULTS),
-    ] = None,
-    drop: Annotated[
-        list[str] | None, typer.Option(help="Percent cut off before the answer.", rich_help_panel=_FAULTS)
-    ] = None,
-    drop_middle: Annotated[
-        list[str] | None,
-        typer.Option(help="Percent cut off in the middle of the body.", rich_help_panel=_FAULTS),
-    ] = None,
-    truncate: Annotated[
-        list[str] | None,
-        typer.Option(help="Percent whole answers with half the JSON.", rich_help_panel=_FAULTS),
-    ] = None,
-    html: Annotated[
-        list[str] | None, typer.Option(help="Percent 200 with an HTML page.", rich_help_panel=_FAULTS)
-    ] = None,
-    slow: Annotated[
-        list[str] | None, typer.Option(help="So many times slower.", rich_help_panel=_FAULTS)
-    ] = None,
+    thinking: Annotated[
+        bool,
+        typer.Option(
+            "--thinking/--no-thinking",
+            rich_help_panel=_ANSWERS,
+            metavar="",
+            help="Chats think unless they ask otherwise.",
+        ),
+    ] = True,
+    seed: Annotated[
+        int, typer.Option(rich_help_panel=_ANSWERS, metavar="N", help="Of lengths, texts and faults.")
+    ] = 0,
+    error_500: Annotated[list[str] | None, _fault("Answered 500.")] = None,
+    error_503: Annotated[list[str] | None, _fault("Answered 503.")] = None,
+    error_429: Annotated[list[str] | None, _fault("Answered 429 with Retry-After.")] = None,
+    drop: Annotated[list[str] | None, _fault("Cut off before the answer.")] = None,
+    drop_middle: Annotated[list[str] | None, _fault("Cut off in the middle of the body.")] = None,
+    truncate: Annotated[list[str] | None, _fault("Whole answers with half the JSON.")] = None,
+    html: Annotated[list[str] | None, _fault("200 with an HTML page.")] = None,
+    slow: Annotated[list[str] | None, _fault("So many times slower.", "[R=]X")] = None,
     max_prompt_tokens: Annotated[
-        list[str] | None,
-        typer.Option(help="Longer prompts are refused as over-long.", rich_help_panel=_FAULTS),
+        list[str] | None, _fault("Longer prompts are refused as over-long.", "[R=]TOKENS")
     ] = None,
-    crash_after: Annotated[
-        list[str] | None,
-        typer.Option(help="Dies after so many answered requests.", rich_help_panel=_FAULTS),
-    ] = None,
+    crash_after: Annotated[list[str] | None, _fault("Dies after so many answered requests.", "[R=]N")] = None,
     back_after_seconds: Annotated[
-        list[str] | None,
-        typer.Option(help="A crashed one comes back after so long.", rich_help_panel=_FAULTS),
+        list[str] | None, _fault("A crashed one comes back after so long.", "[R=]SECONDS")
     ] = None,
     hang: Annotated[
         list[str] | None,
-        typer.Option(
-            help="posts (or all): accepted and never answered; R alone = R=posts.", rich_help_panel=_FAULTS
-        ),
+        _fault("posts or all of them: accepted and never answered; R alone is R=posts.", "[R=]WHICH"),
     ] = None,
-    refuse: Annotated[
-        list[int] | None, typer.Option(help="Replica that does not listen.", rich_help_panel=_FAULTS)
-    ] = None,
+    refuse: Annotated[list[int] | None, _fault("Replica that does not listen.", "R")] = None,
 ) -> None:
-    """Start emulated servers on loopback, in SGLang 0.5.12's dialect.
+    """Start emulated servers on loopback, in SGLang 0.5.12's dialect, until Ctrl-C.
 
     Faults can be changed while it runs: POST /emulator/faults?replica=R with a JSON object of the fields
     (error_503, drop, slow, hang, refuse, ...); an empty object heals the replica. GET /emulator/stats counts.
+
+    Example: headrace emulate --replicas 8 --base-port 30000
+
+    Example with faults: headrace emulate --replicas 4 --error-503 2 --slow 3=4 --crash-after 1=200
     """
     from headrace.simulate.emulate import EmulatorOptions
 
@@ -128,7 +173,7 @@ def emulate(
 def faults_of(replicas: int, switches: dict[str, list[str] | None], refuse: list[int]) -> dict[int, Faults]:
     """Returns the faults per replica that the switches ask for.
 
-    Raises UsageError, with every mistake, for a value that is not understood.
+    Raises UsageError, with every mistake once, for a value that is not understood.
     """
     from headrace.errors import UsageError
     from headrace.simulate.emulate.faults import faults_from
@@ -136,27 +181,58 @@ def faults_of(replicas: int, switches: dict[str, list[str] | None], refuse: list
     fields: dict[int, dict[str, object]] = {}
     problems: list[str] = []
     for name, values in switches.items():
+        option = "--" + name.replace("_", "-")
         for value in values or []:
             replica, _, amount = value.rpartition("=")
             if name == "hang" and not replica and amount.isdigit():
                 replica, amount = amount, "posts"
-            if replica and not replica.isdigit():
-                option = "--" + name.replace("_", "-")
-                problems.append(f"{option} {value}: '{replica}' is no replica; write {option} 3={amount}")
+            if replica and not (replica.isdecimal() and int(replica) < replicas):
+                problems.append(
+                    f"{option} {value}: '{replica}' is no replica; they are 0 to {replicas - 1}: write "
+                    f"{option} {replicas - 1}={amount}"
+                )
+                continue
+            try:
+                faults_from({name: _number_or_word(amount)})
+            except UsageError as error:
+                problems += [f"{option} {value}: {_of_value(problem)}" for problem in error.problems]
                 continue
             for index in [int(replica)] if replica else range(replicas):
                 fields.setdefault(index, {})[name] = _number_or_word(amount)
     for index in refuse:
+        if not 0 <= index < replicas:
+            problems.append(f"--refuse {index}: there is no such replica; they are 0 to {replicas - 1}")
         fields.setdefault(index, {})["refuse"] = True
     faults: dict[int, Faults] = {}
+    told: dict[str, list[int]] = {}  # what is wrong with the whole of a replica, once for all that have it
     for index, document in sorted(fields.items()):
         try:
             faults[index] = faults_from(document)
         except UsageError as error:
-            problems += [f"replica {index}: {problem}" for problem in error.problems]
+            for problem in error.problems:
+                told.setdefault(_of_value(problem), []).append(index)
+    problems += [f"{_replicas(indexes, replicas)}: {problem}" for problem, indexes in told.items()]
     if problems:
         raise UsageError(problems)
     return faults
+
+
+def _of_value(problem: str) -> str:
+    """What is wrong, without the words for whoever writes the JSON of faults."""
+    text = problem.removeprefix("faults not understood: ").split(". Known fields:")[0].split(" - at `$")[0]
+    if text.startswith("Invalid enum value"):
+        return "it takes posts or all"
+    said = re.fullmatch(r"Expected `([^`]*)`, got `[^`]*`", text)
+    if said is None:
+        return text
+    kinds = {"float": "a number", "int": "a whole number"}
+    return f"it takes {kinds.get(said[1].split(' | ')[0], said[1])}"
+
+
+def _replicas(indexes: list[int], replicas: int) -> str:
+    if len(indexes) == replicas > 1:
+        return "all replicas"
+    return f"replica{'s' if len(indexes) > 1 else ''} {', '.join(map(str, indexes))}"
 
 
 def serve(options: EmulatorOptions) -> None:

@@ -7,8 +7,11 @@ from typing import Annotated
 
 import typer
 
+from headrace.cli.checked import CheckedCommand, CheckedGroup
+
 fleet = typer.Typer(
     name="fleet",
+    cls=CheckedGroup,
     help="Add, drain or remove servers of a running job.",
     no_args_is_help=True,
     rich_markup_mode="rich",
@@ -23,19 +26,25 @@ _Json = Annotated[
 ]
 
 
-@fleet.command(epilog="Example: headrace fleet add http://10.0.0.9:30000 --job out/infinity")
+@fleet.command(
+    cls=CheckedCommand, epilog="Example: headrace fleet add http://10.0.0.9:30000 --job out/infinity"
+)
 def add(servers: _Servers, job: _JobFolder, as_json: _Json = False) -> None:
     """Give a running job more servers."""
     _change("add", servers, job, as_json)
 
 
-@fleet.command(epilog="Example: headrace fleet drain http://10.0.0.9:30000 --job out/infinity")
+@fleet.command(
+    cls=CheckedCommand, epilog="Example: headrace fleet drain http://10.0.0.9:30000 --job out/infinity"
+)
 def drain(servers: _Servers, job: _JobFolder, as_json: _Json = False) -> None:
     """Send a server nothing new, and let it finish what it has; then it can be restarted."""
     _change("drain", servers, job, as_json)
 
 
-@fleet.command(epilog="Example: headrace fleet remove http://10.0.0.9:30000 --job out/infinity")
+@fleet.command(
+    cls=CheckedCommand, epilog="Example: headrace fleet remove http://10.0.0.9:30000 --job out/infinity"
+)
 def remove(servers: _Servers, job: _JobFolder, as_json: _Json = False) -> None:
     """Take a server out at once; what it was working on is asked of the others."""
     _change("remove", servers, job, as_json)

@@ -10,11 +10,21 @@ import typer
 def gpus(
     name: Annotated[
         str | None,
-        typer.Argument(help="A GPU by any name, nvidia-smi's too, or a YAML file that describes one."),
+        typer.Argument(
+            metavar="NAME|FILE.yaml",
+            help="A GPU by any name, nvidia-smi's too, or a YAML file that describes one.",
+        ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="As JSON, every figure with its source.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", metavar="", help="As JSON, every figure with its source.")
+    ] = False,
 ) -> None:
-    """List the accelerators headrace knows, or show one with the source of every figure."""
+    """List the accelerators headrace knows, or show one with the source of every figure.
+
+    Example: headrace gpus
+
+    Example of one: headrace gpus "RTX PRO 6000 Blackwell Server"
+    """
     from headrace import api
 
     shown = api.gpus(name)

@@ -6,30 +6,54 @@ from typing import Annotated
 
 import typer
 
+from headrace.errors import UsageError
+
 
 def model(
     name: Annotated[
         str | None,
-        typer.Argument(help="A built-in model's id or short name, a config.json, or a model's folder."),
+        typer.Argument(
+            metavar="NAME|PATH",
+            help="A built-in model's id or short name, a config.json, or a model's folder.",
+        ),
     ] = None,
-    tp: Annotated[int, typer.Option(help="Ranks of tensor parallelism; bytes are one rank's.", min=1)] = 1,
-    tokens_per_step: Annotated[
-        int, typer.Option(help="Tokens of a step (running requests): decides the experts read.", min=1)
+    tp: Annotated[
+        int, typer.Option(metavar="N", help="Ranks of tensor parallelism; bytes are one rank's.", min=1)
     ] = 1,
-    context_tokens: Annotated[int, typer.Option(help="Context for FLOPs per token.", min=0)] = 0,
+    tokens_per_step: Annotated[
+        int,
+        typer.Option(
+            metavar="N", help="Tokens of a step (running requests): decides the experts read.", min=1
+        ),
+    ] = 1,
+    context_tokens: Annotated[
+        int, typer.Option(metavar="TOKENS", help="Context for FLOPs per token.", min=0)
+    ] = 0,
     fetch: Annotated[
         bool,
-        typer.Option("--fetch", help="NAME is an id on the Hugging Face hub: read its config and headers."),
+        typer.Option(
+            "--fetch",
+            metavar="",
+            help="NAME is an id on the Hugging Face hub: read its config and headers. Needs headrace[hf].",
+        ),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="As JSON, every number with its origin.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", metavar="", help="As JSON, every number with its origin.")
+    ] = False,
 ) -> None:
-    """Show a model's parameters, weight bytes, KV and state bytes and FLOPs; without a name, list the
-    built-in."""
+    """Show a model's parameters, weight, KV and state bytes and FLOPs; without a name, list the built-in.
+
+    Example: headrace model Qwen/Qwen3-8B --tp 2
+
+    Example of a file: headrace model ./config.json --context-tokens 4096 --json
+    """
     from headrace import api
     from headrace.models.catalogue import model_ids
     from headrace.models.description import describe
 
     if name is None:
+        if fetch:
+            raise UsageError("--fetch needs a NAME: an id on the Hugging Face hub, like Qwen/Qwen3-8B.")
         _list(model_ids(), as_json)
         return
     geometry = api.model(name, fetch=fetch)

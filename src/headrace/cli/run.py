@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from headrace.cli.checked import PROBLEMS
 from headrace.words import Api, OutputFormat
 
 
@@ -88,14 +89,19 @@ def run(
         _option("--api-key-file", panel=_WHO, metavar="PATH", help="File that holds the bearer key."),
     ] = None,
     max_tokens: Annotated[
-        int | None, _option("--max-tokens", panel=_SAMPLING, metavar="N", help="Output tokens at most.")
+        int | None,
+        _option("--max-tokens", panel=_SAMPLING, metavar="N", help="Output tokens at most; at least 1."),
     ] = None,
     temperature: Annotated[
-        float | None, _option("--temperature", panel=_SAMPLING, metavar="X", help="0 … 2.")
+        float | None, _option("--temperature", panel=_SAMPLING, metavar="X", help="0 to 2.")
     ] = None,
-    top_p: Annotated[float | None, _option("--top-p", panel=_SAMPLING, metavar="X", help="0 … 1.")] = None,
-    top_k: Annotated[int | None, _option("--top-k", panel=_SAMPLING, metavar="N", help="-1 is off.")] = None,
-    min_p: Annotated[float | None, _option("--min-p", panel=_SAMPLING, metavar="X", help="0 … 1.")] = None,
+    top_p: Annotated[
+        float | None, _option("--top-p", panel=_SAMPLING, metavar="X", help="Above 0, at most 1.")
+    ] = None,
+    top_k: Annotated[
+        int | None, _option("--top-k", panel=_SAMPLING, metavar="N", help="At least -1, which is off.")
+    ] = None,
+    min_p: Annotated[float | None, _option("--min-p", panel=_SAMPLING, metavar="X", help="0 to 1.")] = None,
     seed: Annotated[
         int | None,
         _option("--seed", panel=_SAMPLING, metavar="N", help="Of the sampling; sample K gets N+K."),
@@ -230,4 +236,5 @@ def run(
     """
     from headrace.cli.running import run_from_flags
 
-    raise typer.Exit(run_from_flags(dict(context.params), context.find_root().obj["arguments"]))
+    words = context.find_root().obj["arguments"]
+    raise typer.Exit(run_from_flags(dict(context.params), words, context.meta.get(PROBLEMS, ())))

@@ -9,30 +9,35 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headrace.cli.checked import refuse_with
 from headrace.cli.interrupts import interrupts_end_at_once
 from headrace.cli.streams import never_waiting, trouble_of_stdout
 from headrace.errors import JobStopped
 
 if TYPE_CHECKING:
     from headrace.drive.job import Job
+    from headrace.drive.job.file import ResolvedJob
     from headrace.drive.status import JobStatus
     from headrace.drive.store.rows import FailedRow
 
 MAX_FAILED_LINES = 20_000  # of failed.jsonl, looked at for words to quote
 
 
-def run_from_flags(values: Mapping[str, Any], arguments: Sequence[str]) -> int:
+def run_from_flags(values: Mapping[str, Any], arguments: Sequence[str], problems: Sequence[str] = ()) -> int:
     """The exit code of the run that these flags describe.
 
     Args:
         values: the options by name.
         arguments: the words of the command line after `headrace`, for a detached run.
+        problems: what is wrong with the words already; it is told with the job's own mistakes.
     """
     with interrupts_end_at_once():
         from headrace.drive.job.file import load_job
         from headrace.drive.job.options import flag, given_options
 
-    resolved = load_job(values.get("job_file"), given_options(values, flag))
+    resolved: ResolvedJob = refuse_with(
+        problems, lambda: load_job(values.get("job_file"), given_options(values, flag))
+    )
     if values["dry_run"]:
         from headrace.cli.dry_run import show_dry_run
 

@@ -1,11 +1,10 @@
 """Runs a job: the one shell around the pure machines of this room.
 
-One event loop. A finished request frees its permit, lands in the writer's batch, and the next one
-leaves in the same callback; nothing here is done per token. A row counts when it is durable. The file is
-long because it is the one place with sockets, threads, signals and time; what can be decided without them
-stands in the modules beside it.
+One event loop, and a thread that writes. A finished request frees its permit and the next one leaves in the
+same callback; then it lands in the writer's batch. Nothing here is done per token. A row counts when it is
+durable. What can be decided without sockets, threads, signals and time stands in the modules beside it.
 
-    refill ─▶ dispatcher.ready ─▶ flight ─▶ outcome ─▶ landing ─▶ writer ─▶ (durable) ─▶ counted
+    refill ─▶ dispatcher.ready ─▶ sender ─▶ outcome ─▶ landing ─▶ writer ─▶ (durable) ─▶ counted
                     ▲                                    │
                     └── dispatcher.again (later, fault) ◀┘
 """
@@ -22,30 +21,28 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 import uvloop
 
 from headrace.clock import Clock, SystemClock
 from headrace.drive import commands
 from headrace.drive.control import ControlServer
 from headrace.drive.dispatch.dispatcher import Dispatcher
-from headrace.drive.dispatch.endpoint import EndpointState
-from headrace.drive.dispatch.ticket import Flight, Ticket
+from headrace.drive.dispatch.ticket import Flight
 from headrace.drive.fleet_view import look_at_all, served_model
 from headrace.drive.interpreter import give_memory_back, signals_restored, tuned_interpreter
 from headrace.drive.job import Job
 from headrace.drive.job.api_key import read_api_key
 from headrace.drive.landing import Landing
 from headrace.drive.limits_of_process import FEW, allow_open_files, require_arrow
-from headrace.drive.outcome import Outcome, Refused, ServerFault, outcome_of
+from headrace.drive.outcome import Outcome, Refused, ServerFault
 from headrace.drive.progress import Progress, SourceCount
-from headrace.drive.prompts import Prompt
+from headrace.drive.refill import Refill
+from headrace.drive.sender import Sender
 from headrace.drive.servers import Servers
 from headrace.drive.signals import LoadReader, NoLoad
 from headrace.drive.snapshot import snapshot
 from headrace.drive.status import JobStatus
-from headrace.drive.store.index import PromptIndex, SourceUnavailable
+from headrace.drive.store.index import PromptIndex
 from headrace.drive.store.indexing import build_index
 from headrace.drive.store.job_store import Store
 from headrace.drive.store.rows import FailedRow, Row
@@ -54,18 +51,13 @@ from headrace.drive.store.writer import RowWriter
 from headrace.drive.tally import Tally, tally_rows
 from headrace.durable.disk import is_full
 from headrace.errors import HeadraceError, Interrupted, JobStopped, StorageError
-from headrace.net.http import HttpClient, HttpFailure
+from headrace.net.http import HttpClient
 
 TICK_SECONDS = 1.0
-RAMP_SECONDS = 0.5
 STATUS_FILE_SECONDS = 2.0
 # Answers waiting for the disk: beyond, nothing new is sent, so that a slow disk cannot fill the memory.
 MAX_BACKLOG_CHARACTERS = 8 * 1024 * 1024
 MAX_BACKLOG_ROWS = 768  # three batches: what a kill may cost beside what is in flight
-MAX_READY_CHARACTERS = 16 * 1024 * 1024  # of prompts read ahead
-SOURCE_RETRY_SECONDS = 5.0
-FALLBACK_TOKENS = 512.0  # expected output tokens of a row while nothing at all is known
-REFILL_MIN, REFILL_MAX = 64, 1024
 # A job whose first answers are nearly all refusals is misconfigured: stop before 654,676 rows fail.
 REFUSED_TO_STOP, REFUSED_SHARE_TO_STOP = 50, 0.9
 
@@ -87,15 +79,22 @@ class Driver:
         self.started = clock.monotonic()
         self.phase = "starting"
         self.message = ""
-        self.trouble: str | None = None  # what the disk said, while it refuses
+        self._troubles: dict[str, str] = {}  # what the disk or a source said, while it refuses
         self.dispatcher = Dispatcher()
         self.progress = Progress(self.started, [SourceCount() for _ in job.sources])
+        self.sender = Sender(
+            self.dispatcher,
+            clock,
+            keep_token_ids=job.token_ids,
+            land=self._land,
+            pump=self.pump,
+        )
         self.servers = Servers(
             self.dispatcher,
             clock,
             in_flight=job.in_flight,
             load_reader=load_reader,
-            cut_short=self._cut_short,
+            cut_short=self.sender.cut_short,
         )
         self.landing = Landing(
             job,
@@ -105,27 +104,17 @@ class Driver:
             clock,
             save_row=self._save_row,
             save_failure=self._save_failure,
-            cut_short=lambda flight: self._cut_short(flight, None),
+            cut_short=lambda flight: self.sender.cut_short(flight, None),
         )
         self._on_status = on_status
         self._status_every = status_every_seconds
-        self._tasks: dict[Flight, asyncio.Task[None]] = {}
-        self._cut: dict[Flight, ServerFault | None] = {}
-        self._wake: asyncio.TimerHandle | None = None
-        # what every body gets beside its own: the served model, and vLLM's switch for output token ids
-        # (SGLang's /generate returns them unasked, its other paths have none)
-        self._added: dict[str, Any] = {"return_token_ids": True} if job.token_ids else {}
-        self._fed_since = self.started
-        self._exhausted = False  # every pending prompt has been taken up
         self._unsaved = 0  # prompts handed to the writer and not yet durable
-        self._prompt_characters = 256.0 * 1024  # of a prompt, a moving average that begins careful
-        self._refill_at = 1
         self._row_characters = 8192.0  # of an answer, a moving average
         self._max_backlog = MAX_BACKLOG_ROWS
         self.failures: Counter[str] = Counter()  # rows in failed/ by kind
         self.notes: list[str] = []
         self._stop_reason: str | None = None
-        self._fatal: StorageError | None = None
+        self._fatal: BaseException | None = None
         self._interrupted = False  # by a second Ctrl-C
 
     # the run
@@ -148,9 +137,14 @@ class Driver:
                     f"this process may open few files (`ulimit -n`): at most {self._max_flights:,} requests "
                     "are kept in flight"
                 )
-            self._untaken = self.index.pending_count()
-            self._taken = np.zeros(len(self.index.states), dtype=np.uint8)
-            self._random = np.random.default_rng([self.job.seed, self._untaken])
+            self.refill = Refill(
+                self.job,
+                self.index,
+                self.dispatcher,
+                self.progress,
+                unreadable=self._save_failure,
+                on_trouble=lambda said: self._set_trouble("source", said),
+            )
             give_memory_back()
             runner_of_uvloop = asyncio.Runner(loop_factory=uvloop.new_event_loop)
             with signals_restored(), tuned_interpreter(), runner_of_uvloop as runner:
@@ -167,8 +161,8 @@ class Driver:
 
     async def _main(self) -> JobStatus:
         self._loop = asyncio.get_running_loop()
+        self._loop.set_exception_handler(self._fault_in_callback)
         self._loop.set_default_executor(ThreadPoolExecutor(2, "headrace-files"))  # prompts, status file
-        self._refill_wanted = asyncio.Event()
         self._over = asyncio.Event()
         self.writer = RowWriter(
             self.store,
@@ -180,7 +174,7 @@ class Driver:
         control = ControlServer(self.job.out, self._command)
         try:
             began = self.clock.wall()
-            if not self._untaken:
+            if not self.refill.untaken:
                 self._add_earlier(tally_rows(self.job.out, began))
             else:  # a job that is done already needs no server
                 async with HttpClient(read_api_key(self.job)) as self.http:
@@ -199,7 +193,7 @@ class Driver:
         self.landing.model = model = served_model(self.job.model, looks)
         if model is not None:
             self.store.pin_model(model)
-            self._added["model"] = model
+            self.sender.added["model"] = model
         for seen in looks:
             endpoint = self.servers.add(seen.url)
             if seen.why is not None:
@@ -207,22 +201,24 @@ class Driver:
 
     async def _feed(self) -> None:
         """The run itself, between the first look at the servers and the last row on disk."""
-        self._fed_since = self.clock.monotonic()
+        self.sender.begin(self.http, self._max_flights)
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group
                 background = [
-                    group.create_task(self._refill()),
+                    group.create_task(self.refill.run(self._is_running, self._filled)),
+                    group.create_task(self.sender.land()),
                     group.create_task(self._tick()),
                     group.create_task(self._tally()),
                 ]
                 await self._over.wait()
-                for task in [*background, *self._tasks.values()]:
+                for task in background:
                     task.cancel()
         except* HeadraceError as errors:
             raise errors.exceptions[0] from None
         if self._fatal is not None:
             raise self._fatal
+        self.sender.land_rest()
 
     async def _tally(self) -> None:
         """What the rows of earlier runs were like, read beside the run."""
@@ -251,156 +247,33 @@ class Driver:
 
     def pump(self) -> None:
         """Sends as much as there is room for. Called whenever a permit, a prompt or a moment comes."""
-        if self.phase != "running" or self.trouble is not None or self.writer.backlog() > self._max_backlog:
+        if self.phase != "running" or self._troubles or self.writer.backlog() > self._max_backlog:
             return
-        now = self.clock.monotonic()
-        dispatcher = self.dispatcher
-        allowed = self._allowed(now)
-        while len(dispatcher.flights) < allowed:
-            flight = dispatcher.next_flight(now)
-            if flight is None:
-                break
-            self._launch(flight)
-        if self._exhausted and self.job.hedge_tail:
-            while (flight := dispatcher.hedge(now)) is not None:
-                self.progress.hedged += 1
-                self._launch(flight)
-        if not self._exhausted and len(dispatcher.ready) < max(1, min(self._refill_at, dispatcher.limit())):
-            self._refill_wanted.set()
-        self._set_wake(now)
+        hedge = self.refill.exhausted and self.job.hedge_tail
+        self.progress.hedged += self.sender.send(self.clock.monotonic(), hedge=hedge)
+        self.refill.look()
 
-    def _allowed(self, now: float) -> int:
-        """Requests in flight at most: all that the process may, after a ramp in the run's first half second.
+    def _land(self, flight: Flight, outcome: Outcome, now: float) -> None:
+        self.landing.land(flight, outcome, now)
+        if isinstance(outcome, Refused):
+            self._stop_if_refused()
 
-        Sent all at once, requests of like length come back all at once for ever, and queue here: spread over
-        the ramp, 256 of them at a 200 ms server keep their distance.
-        """
-        share = (now - self._fed_since) / RAMP_SECONDS
-        return (
-            self._max_flights
-            if share >= 1
-            else min(self._max_flights, 1 + int(share * self.dispatcher.limit()))
-        )
+    def _is_running(self) -> bool:
+        return self.phase == "running"
 
-    def _launch(self, flight: Flight) -> None:
-        self.progress.tries += 1
-        self._tasks[flight] = self._group.create_task(self._fly(flight))
-
-    async def _fly(self, flight: Flight) -> None:
-        """One request from leaving to landing."""
-        request = flight.ticket.prompt.request
-        body = {**request.body, **self._added}
-        outcome: Outcome | None = None
-        try:
-            response = await self.http.post(flight.url + request.path, msgspec.json.encode(body))
-            outcome = outcome_of(response, request.path, keep_token_ids=self.job.token_ids)
-        except HttpFailure as failure:
-            outcome = ServerFault(failure.kind, str(failure))
-        except asyncio.CancelledError:
-            if flight not in self._cut:
-                raise
-            outcome = self._cut[flight]
-        finally:
-            self._cut.pop(flight, None)
-            del self._tasks[flight]
-            self.dispatcher.landed(flight)
-        if outcome is not None:
-            self.landing.land(flight, outcome)
-            if isinstance(outcome, Refused):
-                self._stop_if_refused()
+    def _filled(self) -> None:
         self.pump()
-
-    def _cut_short(self, flight: Flight, outcome: ServerFault | None) -> None:
-        """Cancels a request; `outcome` is what it then counts as (None: nothing, its row is answered)."""
-        task = self._tasks.get(flight)
-        if task is not None and flight not in self._cut:
-            self._cut[flight] = outcome
-            self._loop.call_soon(task.cancel)  # soon: a task that has not begun could not clean up
-
-    def _set_wake(self, now: float) -> None:
-        """Wakes the pump when the first waiting ticket's, or limited endpoint's, time comes."""
-        due = self.dispatcher.next_wake()
-        if now - self._fed_since < RAMP_SECONDS:
-            due = now + RAMP_SECONDS / max(self.dispatcher.limit(), 100)
-        if self.dispatcher.ready or due is not None:
-            for endpoint in self.dispatcher.endpoints.values():
-                if endpoint.state is EndpointState.LIMITED and endpoint.not_before > now:
-                    due = endpoint.not_before if due is None or due <= now else min(due, endpoint.not_before)
-        if self._wake is not None:
-            self._wake.cancel()
-            self._wake = None
-        if due is not None and due > now:
-            self._wake = self._loop.call_later(due - now, self.pump)
-
-    # the queue
-
-    async def _refill(self) -> None:
-        """Keeps the queue filled with prompts, read and built in a thread."""
-        while True:
-            await self._refill_wanted.wait()
-            self._refill_wanted.clear()
-            if self._exhausted or self.phase != "running":
-                continue
-            limit = self.dispatcher.limit()
-            fits = max(1, MAX_READY_CHARACTERS // max(1, int(self._prompt_characters)))
-            count = min(max(2 * limit, REFILL_MIN), REFILL_MAX, fits)
-            if self._untaken <= count + 2 * limit:
-                count = self._untaken
-            seqs = self.index.random_pending(count, self._random, self._taken)
-            self._taken[seqs] = 1
-            self._untaken -= len(seqs)
-            loaded = await self._load(seqs.tolist())
-            tickets = []
-            for seq, prompt in zip(seqs.tolist(), loaded, strict=True):
-                if isinstance(prompt, FailedRow):
-                    self._save_failure(seq, prompt)
-                else:
-                    ticket = Ticket(prompt, self._expected_tokens(prompt.source))
-                    tickets.append(ticket)
-                    self._prompt_characters += 0.05 * (_asked_characters(ticket) - self._prompt_characters)
-            if not self._untaken or not len(seqs):
-                # the last two latencies: longest first, so that no long answer begins at the very end
-                tail = tickets[-2 * limit :] if limit else tickets
-                tail.sort(key=lambda ticket: (-ticket.expected_tokens, -_asked_characters(ticket)))
-                tickets[len(tickets) - len(tail) :] = tail
-                self._exhausted = True
-            self._refill_at = max(1, len(tickets) // 2)
-            self.dispatcher.offer(tickets)
-            self.pump()
-            self._maybe_over()
-
-    async def _load(self, seqs: list[int]) -> list[Prompt | FailedRow]:
-        """The prompts, read in a thread; while their source cannot be read the job waits for it."""
-        while True:
-            try:
-                loaded = await asyncio.to_thread(self.index.load, seqs)
-            except SourceUnavailable as error:
-                self._set_trouble(f"{error}; the job goes on when it can be read again")
-                await asyncio.sleep(SOURCE_RETRY_SECONDS)
-            else:
-                if self.trouble is not None and "can be read again" in self.trouble:
-                    self._set_trouble(None)
-                return loaded
-
-    def _pending(self) -> npt.NDArray[np.bool_]:
-        pending: npt.NDArray[np.bool_] = self.index.states == State.PENDING
-        return pending
-
-    def _expected_tokens(self, source: int) -> float:
-        asked = self.job.sources[source].sampling.get("max_tokens") or FALLBACK_TOKENS
-        return self.progress.expected_tokens(source, float(asked))
+        self._maybe_over()
 
     def _maybe_over(self) -> None:
         """Ends the run when nothing is left to send, to come back, or to reach the disk."""
         dispatcher = self.dispatcher
-        nothing_left = self._exhausted and not dispatcher.ready and not dispatcher.waiting
-        if (nothing_left or self.phase == "draining") and not dispatcher.flights and not self._unsaved:
-            # a duplicate whose primary's row is gone from the disk becomes a prompt to be asked after all
-            self._untaken = self.index.pending_count() - int(np.count_nonzero(self._taken[self._pending()]))
-            if self._untaken and self.phase == "running":
-                self._exhausted = False
-                self._refill_wanted.set()
-            elif not self.index.count(State.DUPLICATE) or self.phase == "draining":
+        nothing_left = self.refill.exhausted and not dispatcher.ready and not dispatcher.waiting
+        draining = self.phase == "draining"
+        if (nothing_left or draining) and self.sender.is_empty() and not self._unsaved:
+            if self.refill.take_up_rest() and self.phase == "running":
+                return
+            if not self.index.count(State.DUPLICATE) or draining:
                 self._over.set()
 
     # the writer, whose thread calls the two `_in_thread`
@@ -420,25 +293,41 @@ class Driver:
         self._loop.call_soon_threadsafe(self._durable, [*done, *failed])
 
     def _trouble_in_thread(self, message: str | None) -> None:
-        self._loop.call_soon_threadsafe(self._set_trouble, message)
+        self._loop.call_soon_threadsafe(self._set_trouble, "disk", message)
 
     def _failed_in_thread(self, error: StorageError) -> None:
         self._loop.call_soon_threadsafe(self._end, error)
 
-    def _end(self, error: StorageError) -> None:
-        """Ends the run: answers cannot be kept any more, so none may be asked for."""
+    def _end(self, error: BaseException) -> None:
+        """Ends the run: answers cannot be kept any more, say, so none may be asked for."""
         self._fatal = error
         self._over.set()
 
+    def _fault_in_callback(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Ends the run on a fault that nobody else would hear; a transport's own error ends its request."""
+        fault = context.get("exception")
+        if fault is None or isinstance(fault, OSError):
+            loop.default_exception_handler(context)
+        else:
+            self._end(fault)
+
     def _durable(self, seqs: list[int]) -> None:
         # duplicates that share an answer come with it, but were never taken up themselves
-        self._unsaved -= int(self._taken[seqs].sum())
+        self._unsaved -= self.refill.taken_among(seqs)
         self.pump()
         self._maybe_over()
 
-    def _set_trouble(self, message: str | None) -> None:
-        self.trouble = message
+    def _set_trouble(self, where: str, said: str | None) -> None:
+        if said is None:
+            self._troubles.pop(where, None)
+        else:
+            self._troubles[where] = said
         self.pump()
+
+    @property
+    def trouble(self) -> str | None:
+        """What holds the job up now: what the disk or a source said; None when nothing does."""
+        return next(iter(self._troubles.values()), None)
 
     # time
 
@@ -482,7 +371,7 @@ class Driver:
         for flight in self.dispatcher.flights:
             if flight.started < now - limit_seconds:
                 why = f"no answer within {limit_seconds:g} s (--request-timeout)"
-                self._cut_short(flight, ServerFault("timeout", why))
+                self.sender.cut_short(flight, ServerFault("timeout", why))
 
     # stopping, and commands
 
@@ -558,10 +447,3 @@ def run_job(
         clock=clock or SystemClock(),
     )
     return driver.run()
-
-
-def _asked_characters(ticket: Ticket) -> int:
-    request = ticket.prompt.request
-    if request.text is not None:
-        return len(request.text)
-    return sum(len(str(message.get("content"))) for message in request.messages or ())

@@ -59,9 +59,9 @@ class Landing:
         self.model: str | None = job.model
         self.refused = 0
 
-    def land(self, flight: Flight, outcome: Outcome) -> None:
-        """Takes one outcome; its flight has already left the dispatcher."""
-        now = self._clock.monotonic()
+    def land(self, flight: Flight, outcome: Outcome, now: float) -> None:
+        """Takes one outcome, which came back at `now`; its flight has already left the dispatcher."""
+        flight.ticket.flights.remove(flight)
         if isinstance(outcome, Answered):
             self._answered(flight, outcome, now)
         elif isinstance(outcome, Refused):

@@ -54,7 +54,6 @@ class Progress:
     sources: list[SourceCount]
     answers: int = 0
     tokens: int = 0
-    tries: int = 0
     hedged: int = 0
     flags: Counter[str] = field(default_factory=Counter)
     errors: Counter[str] = field(default_factory=Counter)

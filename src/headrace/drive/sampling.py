@@ -28,12 +28,14 @@ class Parameter:
     generate: str | None = None
 
 
-# What OpenAI's API, vLLM and SGLang take in a request body. Bounds are those that no engine goes beyond.
+# What OpenAI's API, vLLM and SGLang take in a request body. Bounds are those that no engine goes beyond, but
+# for temperature: OpenAI's API ends at 2, where vLLM and SGLang take any; what is above it is nearly always a
+# slip, and makes noise of a whole data set.
 KNOWN: Mapping[str, Parameter] = {
     "max_tokens": Parameter("count", 1, generate="max_new_tokens"),
     "max_completion_tokens": Parameter("count", 1, generate="max_new_tokens"),
     "min_tokens": Parameter("count", 0, generate="min_new_tokens"),
-    "temperature": Parameter("number", 0, generate="temperature"),
+    "temperature": Parameter("number", 0, 2, generate="temperature"),
     "top_p": Parameter("number", 0, 1, above_low=True, generate="top_p"),
     "top_k": Parameter("count", -1, generate="top_k"),
     "min_p": Parameter("number", 0, 1, generate="min_p"),
@@ -120,7 +122,7 @@ def check_sampling(sampling: Mapping[str, Any], api: Api = Api.CHAT) -> list[str
         elif api is Api.GENERATE and KNOWN[name].generate is None:
             problems.append(f"sampling parameter '{name}' has no name in /generate. Use `api: chat`")
         elif (problem := _check_value(KNOWN[name], value)) is not None:
-            problems.append(f"sampling parameter '{name}' is {value!r}; {problem}")
+            problems.append(f"sampling parameter '{name}' is {_shown(value)}; {problem}")
     if sampling.get("max_tokens") is not None and sampling.get("max_completion_tokens") is not None:
         problems.append("'max_tokens' and 'max_completion_tokens' mean the same. Keep one")
     return problems
@@ -138,13 +140,25 @@ def _check_value(parameter: Parameter, value: Any) -> str | None:
         return f"it must be {words}"
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    if parameter.above_low and value <= parameter.low:
-        return f"it must be above {parameter.low:g}"
-    if value < parameter.low:
-        return f"it must be at least {parameter.low:g}"
-    if value > parameter.high:
-        return f"it may be at most {parameter.high:g}"
+    if value > parameter.high or value < parameter.low or (parameter.above_low and value == parameter.low):
+        near = f". The nearest is {max(parameter.low, min(parameter.high, value)):g}"
+        return f"{limits(parameter)} is allowed{'' if parameter.above_low and value <= 0 else near}"
     return None
+
+
+def limits(parameter: Parameter) -> str:
+    """The bounds in words: `0 to 2`, `above 0, at most 1`, `at least -1`; "" where there are none."""
+    low = "" if parameter.low == -math.inf else f"{parameter.low:g}"
+    high = "" if parameter.high == math.inf else f"{parameter.high:g}"
+    if parameter.above_low:
+        return f"above {low}" + (f", at most {high}" if high else "")
+    if low and high:
+        return f"{low} to {high}"
+    return f"at least {low}" if low else f"at most {high}" if high else ""
+
+
+def _shown(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) and abs(value) < 1e6 else repr(value)
 
 
 def settled(sampling: Mapping[str, Any]) -> dict[str, Any]:

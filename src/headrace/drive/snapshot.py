@@ -50,7 +50,7 @@ def snapshot(driver: Driver, index: PromptIndex | None) -> JobStatus:
         in_flight=dispatcher.in_flight(),
         in_flight_limit=dispatcher.limit(),
         done_this_run=progress.answers,
-        tries_this_run=progress.tries,
+        tries_this_run=driver.sender.sent,
         requests_per_second=rates.requests_per_second,
         output_tokens_per_second=rates.tokens_per_second,
         output_tokens_per_second_finished=rates.finished_tokens_per_second,

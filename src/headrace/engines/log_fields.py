@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
 
-from headrace.engines.log_event import NOTHING, Value
+from headrace.engines.log_event import Value
 from headrace.net.redact import redact
 
 MAX_TEXT: Final = 400  # characters kept of a message
@@ -18,9 +17,6 @@ _MAX_UNKNOWN = 16  # unknown pairs kept of one line
 _MAX_PAIRS = 8192  # characters of a line of pairs; the longest known has 600
 
 _NUMBER = re.compile(r"[-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:[eE][-+]?\d{1,3})?")
-_PLAIN_NUMBER = r"-?\d{1,18}(?:\.\d{1,18})?"
-_PLAIN = re.compile(rf"({_PLAIN_NUMBER})((?:%|[ ][A-Za-z/]{{1,12}})?)")
-_MAX_SHAPES = 12
 _WORDS: Mapping[str, float] = {"True": 1.0, "False": 0.0, "true": 1.0, "false": 0.0}
 # what redact() leaves: a value after a flag, in a list, after `Authorization:`, a user in a URL, more names
 _SECRETS = (
@@ -81,69 +77,6 @@ def pairs(message: str, words: Mapping[str, str]) -> tuple[dict[str, Value], dic
         if len(unknown) < _MAX_UNKNOWN:
             unknown[scrub(key, MAX_WORD)] = _scrubbed_value(key, raw)
     return values, unknown
-
-
-@dataclass(frozen=True, slots=True)
-class _Shape:
-    """A line of pairs met before, as one pattern: its numbers are groups, all else is literal."""
-
-    pattern: re.Pattern[str]
-    words: tuple[str, ...]
-    percents: tuple[str, ...]
-    constants: Mapping[str, Value]
-
-
-class Pairs:
-    """Reads `key: value` lines as `pairs` does, three times as fast for shapes met before.
-
-    A server prints two or three shapes all day: each is learned once, as a pattern of literal text and
-    numbers. A line that fits none goes the long way, with the same result.
-    """
-
-    def __init__(self, words: Mapping[str, str]) -> None:
-        self._words = words
-        self._shapes: list[_Shape] = []
-
-    def read(self, message: str, start: int = 0) -> tuple[dict[str, Value], Mapping[str, str]]:
-        """Returns the known values and the unknown pairs of the message from `start` on."""
-        for shape in self._shapes:
-            found = shape.pattern.fullmatch(message, start)
-            if found is not None:
-                values: dict[str, Value] = dict(zip(shape.words, map(float, found.groups()), strict=False))
-                if shape.constants:
-                    values.update(shape.constants)
-                for word in shape.percents:
-                    values[word] /= 100  # type: ignore[operator]
-                return values, NOTHING
-        message = message[start:].rstrip("., ")
-        values, unknown = pairs(message, self._words)
-        if values and not unknown and len(self._shapes) < _MAX_SHAPES:
-            self._learn(message)
-        return values, unknown or NOTHING
-
-    def _learn(self, message: str) -> None:
-        pattern: list[str] = []
-        words: list[str] = []
-        percents: list[str] = []
-        constants: dict[str, Value] = {}
-        for part in message.split(", "):
-            key, _, raw = part.partition(": ")
-            word = self._words.get(key)
-            if word is None or word in words or word in constants:
-                return
-            if raw in _WORDS:
-                constants[word] = _WORDS[raw]
-                pattern.append(re.escape(part))
-                continue
-            found = _PLAIN.fullmatch(raw)
-            if found is None:
-                return
-            words.append(word)
-            if found[2].startswith("%"):
-                percents.append(word)
-            pattern.append(f"{re.escape(key)}: ({_PLAIN_NUMBER}){re.escape(found[2])}")
-        compiled = re.compile(", ".join(pattern) + "[., ]{0,3}")
-        self._shapes.append(_Shape(compiled, tuple(words), tuple(percents), constants))
 
 
 def _quick(raw: str) -> float | None:

@@ -141,17 +141,6 @@ def _take_repeated(line: LogLine) -> None:
         line.message = line.message[: found.start()]
 
 
-@lru_cache(maxsize=4096)
-def plain_header(header: str) -> tuple[float | None, Mapping[str, int]] | None:
-    """Returns time and ranks of SGLang's header alone, None where it is none."""
-    found = _SGLANG.fullmatch(header)
-    if found is None:
-        return None
-    line = LogLine("")
-    _take_sglang(line, found)
-    return line.time_seconds, line.ranks
-
-
 def bare_ranks(prefix: str) -> Mapping[str, int]:
     """Returns the ranks of a header that lost its beginning: `… DP0 TP1] `."""
     found = _BARE_RANKS.search(prefix[-60:])
@@ -164,9 +153,14 @@ def second_header(text: str) -> int:
     return at if at > 0 and _SGLANG.match(text, at) else 0
 
 
+def uncoloured(text: str) -> str:
+    """Returns the text without a terminal's colours and other commands."""
+    return _COLOUR.sub("", text)
+
+
 def _clean(text: str) -> str:
     if "\x1b" in text:
-        text = _COLOUR.sub("", text)
+        text = uncoloured(text)
     text = text.rstrip("\r\n")
     if "\r" in text:  # a progress bar was drawn over; the last drawing counts
         text = next((part for part in reversed(text.split("\r")) if part.strip()), "")
@@ -206,7 +200,7 @@ def _take_sglang(line: LogLine, found: re.Match[str]) -> None:
     line.engine = "sglang"
     stamp, fraction, ranks = found.groups()
     if line.time_seconds is None or not line.has_year:
-        line.time_seconds = _at(stamp, fraction) if fraction else _second(stamp, None)
+        line.time_seconds = instant(stamp, fraction) if fraction else _second(stamp, None)
         line.has_year = True
     if ranks:
         line.ranks = _ranks(ranks)
@@ -217,7 +211,7 @@ def _take_vllm(line: LogLine, found: re.Match[str]) -> None:
     line.engine = "vllm"
     line.level = found[1]
     if line.time_seconds is None:
-        line.time_seconds = _at(f"{found[2] or YEAR_UNTOLD}-{found[3]}", found[4])
+        line.time_seconds = instant(f"{found[2] or YEAR_UNTOLD}-{found[3]}", found[4])
         line.has_year = found[2] is not None
     line.file = found[5].rpartition("/")[2]
     line.message = line.message[found.end() :]
@@ -261,14 +255,14 @@ def _take_iso(line: LogLine) -> bool:
     if rest and rest[0] not in " :|,-":
         return False
     if line.time_seconds is None:
-        line.time_seconds = _at(found[1], found[2], found[3])
+        line.time_seconds = instant(found[1], found[2], found[3])
     line.continues = found[4] == "P"
     line.message = rest[1:] if rest[:1] == " " else rest
     unit = _JOURNAL_UNIT.match(line.message)
     if unit:
         line.host = line.host or unit[1]
         line.message = line.message[unit.end() :]
-    elif _LEVEL.match(line.message):
+    elif not _VLLM.match(line.message):  # whose header begins with a level too
         _take_level(line)
     return True
 
@@ -282,7 +276,7 @@ def _take_journal(line: LogLine) -> bool:
         return False
     if line.time_seconds is None:
         day = f"{YEAR_UNTOLD}-{_MONTHS[found[1]]:02d}-{int(found[2]):02d}"
-        line.time_seconds = _at(f"{day} {found[3]}", found[4])
+        line.time_seconds = instant(f"{day} {found[3]}", found[4])
         line.has_year = False
     line.host = line.host or unit[1]
     line.message = line.message[unit.end() :]
@@ -336,7 +330,7 @@ def _record_time(record: _Record) -> float | None:
         if isinstance(stamp, str):
             found = _ISO.match(stamp)
             if found:
-                return _at(found[1], found[2], found[3])
+                return instant(found[1], found[2], found[3])
         elif stamp is not None and 0 < stamp < 1e20:
             return stamp / 1e9 if stamp > 1e17 else stamp / 1e3 if stamp > 1e11 else float(stamp)
     return None
@@ -376,7 +370,8 @@ def _ranks(label: str) -> Mapping[str, int]:
     return {name.lower(): int(number) for name, number in _RANK.findall(label)} or NO_RANKS
 
 
-def _at(stamp: str, fraction: str | None, zone: str | None = None) -> float | None:
+def instant(stamp: str, fraction: str | None, zone: str | None = None) -> float | None:
+    """Returns seconds since 1970 of `2026-01-01 00:00:00`, `.123` and `+02:00`; None for no such moment."""
     whole = _second(stamp, zone)
     if whole is None or not fraction:
         return whole
@@ -387,8 +382,7 @@ def _at(stamp: str, fraction: str | None, zone: str | None = None) -> float | No
 def _second(stamp: str, zone: str | None) -> float | None:
     """Seconds since 1970 of `2026-01-01 00:00:00`, None where there is no such day or hour."""
     try:
-        at = datetime(*(int(part) for part in re.split(r"[-T :]", stamp)), tzinfo=_zone(zone))  # type: ignore[arg-type, misc]
-        return at.timestamp()
+        return datetime.fromisoformat(stamp).replace(tzinfo=_zone(zone)).timestamp()
     except (ValueError, OverflowError, TypeError):
         return None
 

@@ -18,7 +18,8 @@ from typing import BinaryIO
 from headrace.engines.failures import SHARED_IDS, Catalogue, Failure
 from headrace.engines.llamacpp import logs as llamacpp_logs
 from headrace.engines.log_event import LogEvent
-from headrace.engines.log_lines import MAX_LINE_CHARACTERS, LogLine, second_header, unwrap
+from headrace.engines.log_lines import MAX_LINE_CHARACTERS, LogLine, second_header, uncoloured, unwrap
+from headrace.engines.log_shapes import Shapes
 from headrace.engines.sglang import failures as sglang_failures
 from headrace.engines.sglang import logs as sglang_logs
 from headrace.engines.vllm import failures as vllm_failures
@@ -36,7 +37,8 @@ CATALOGUES: dict[str, Catalogue] = {
     "vllm": vllm_failures.CATALOGUE,
     "llamacpp": llamacpp_logs.CATALOGUE,
 }
-_SKIP = 1 << 20
+_FAMILIES = (*sglang_logs.FAMILIES, *vllm_logs.FAMILIES)
+_BLOCK_BYTES = 1 << 17
 _YEAR_SECONDS = 366 * 86_400  # of 2000, the year that stands for an untold one
 _HALF_YEAR = _YEAR_SECONDS / 2
 _MAX_CUT_LINES = 64  # hosts whose cut lines wait for their rest at once
@@ -105,21 +107,25 @@ class LogReader:
                 f"Known: {', '.join(PARSERS)}."
             )
         self.lines = 0
-        self.understood = 0
         self.overlong = 0
         self.kinds: Counter[str] = Counter()
         self.engines: Counter[str] = Counter()
         self.notes: list[str] = []
         self._source = source
         self._limits = limits or Limits()
-        self._order: list[Parse] = list(PARSERS.values()) if engine is None else [PARSERS[engine]]
+        self._order = list(PARSERS) if engine is None else [engine]
         self._told = engine or ""
-        self._reads_sglang = engine in (None, "sglang")
+        self._shapes = Shapes(_FAMILIES)
         self._in_trace = False
         self._stopping = False
         self._pieces: dict[str, tuple[LogLine, io.StringIO]] = {}
         self._last_seconds: float | None = None
         self._years_seconds = 0.0
+
+    @property
+    def understood(self) -> int:
+        """Lines that said something known, so far."""
+        return self.kinds.total()
 
     def __iter__(self) -> Iterator[LogEvent]:
         if isinstance(self._source, Path):
@@ -136,34 +142,59 @@ class LogReader:
 
     def _events(self, stream: BinaryIO) -> Iterator[LogEvent]:
         for text in self._texts(stream):
+            found = self._met(text)
+            if found is not None:
+                yield found
+                continue
             rest = text
             # two ranks wrote at once: a second header within the line begins a line of its own
             while rest[:3] == "[20" and (at := second_header(rest)):
-                found = self.parse(rest[:at])
+                found = self._read(rest[:at])
                 if found is not None:
                     yield found
                 rest = rest[at:]
-            found = self.parse(rest)
+            found = self._read(rest)
             if found is not None:
                 yield found
 
     def parse(self, text: str) -> LogEvent | None:
         """Returns what the next line says. Never raises."""
+        return self._met(text) or self._read(text)
+
+    def _met(self, text: str) -> LogEvent | None:
+        """What a line of a shape met before says, None for any other."""
+        if self._pieces:
+            return None
+        if "\x1b" in text:
+            text = uncoloured(text)
+        told = self._shapes.read(text)
+        if told is None:
+            return None
+        found, has_year = told
+        engine = found.engine
+        if engine != self._order[0]:
+            return None
+        self._in_trace = False
+        if not has_year and found.time_seconds is not None:
+            found.time_seconds = self._in_order(found.time_seconds)
+        self.lines += 1
+        self.kinds[found.kind] += 1
+        self.engines[engine] += 1
+        return found
+
+    def _read(self, text: str) -> LogEvent | None:
+        """What a line says, read the long way."""
         self.lines += 1
         found = self._parse(text)
         if found is not None:
-            self.understood += 1
             self.kinds[found.kind] += 1
             if found.engine:
                 self.engines[found.engine] += 1
         return found
 
     def _parse(self, text: str) -> LogEvent | None:
-        if text[:3] == "[20" and self._reads_sglang and not self._pieces:
-            plain = sglang_logs.parse_plain(text)
-            if plain is not None:
-                self._in_trace = False
-                return plain
+        if "\x1b" in text:
+            text = uncoloured(text)
         line = unwrap(text)
         if line.continues or self._pieces:
             whole = self._joined(line)
@@ -185,6 +216,8 @@ class LogReader:
             found.kind, found.failure = "shutdown", ""
         elif found.kind == "ready":
             self._stopping = False
+        if found.engine == self._order[0] and not self._pieces:
+            self._shapes.learn(text, line.message, found, line.has_year)
         if found.time_seconds is not None and not line.has_year:
             found.time_seconds = self._in_order(found.time_seconds)
         return found
@@ -194,8 +227,8 @@ class LogReader:
         order = self._order
         settled = not line.engine and len(self.engines) == 1 and self.understood > _SETTLED
         anybodys: LogEvent | None = None
-        for index, parse in enumerate(order[:1] if settled else order):
-            found = parse(line)
+        for index, engine in enumerate(order[:1] if settled else order):
+            found = PARSERS[engine](line)
             if found is None:
                 continue
             if not line.engine and found.failure in _ANYBODYS and found.kind in _TROUBLE:
@@ -263,14 +296,44 @@ class LogReader:
             yield from self._plain_texts(opened)
 
     def _plain_texts(self, stream: BinaryIO) -> Iterator[str]:
+        """The lines of UTF-8, read in blocks; of a line longer than the limit, its beginning."""
         limit = self._limits.line_bytes
-        readline = stream.readline
-        while raw := readline(limit):
-            if len(raw) == limit and raw[-1] != 10:
+        read = getattr(stream, "read1", stream.read)
+        begun: list[bytes] = []  # pieces of a line that has not ended yet
+        size = 0
+        while block := read(_BLOCK_BYTES):
+            end = block.rfind(b"\n") + 1
+            if not end:
+                if size <= limit:
+                    begun.append(block)
+                size += len(block)
+                continue
+            begun.append(block[:end])
+            whole = b"".join(begun)
+            begun = [block[end:]] if end < len(block) else []
+            size_before, size = size, len(block) - end
+            first_end = whole.find(b"\n")
+            if max(first_end, size_before) > limit:
                 self.overlong += 1
-                while (rest := readline(_SKIP)) and rest[-1] != 10:
-                    pass
-            yield raw.decode("utf-8", "replace").rstrip("\r\n")
+                yield whole[:limit].decode("utf-8", "replace")
+                whole = whole[first_end + 1 :]
+            if whole:
+                yield from self._split(whole.decode("utf-8", "replace"))
+        if begun:
+            if size > limit:
+                self.overlong += 1
+            yield b"".join(begun)[:limit].decode("utf-8", "replace").rstrip("\r")
+
+    def _split(self, block: str) -> list[str]:
+        """The lines of a block that ends with one."""
+        lines = block[:-1].split("\n")
+        if "\r" in block:
+            lines = [line.rstrip("\r") for line in lines]
+        limit = self._limits.line_bytes
+        if len(block) > limit:
+            self.overlong += sum(1 for line in lines if len(line) > limit)
+            lines = [line[:limit] for line in lines]
+        return lines
 
     def _gzip_texts(self, raw: _Raw) -> Iterator[str]:
         try:
@@ -287,9 +350,9 @@ class LogReader:
         while text := stream.readline(limit):
             if len(text) == limit and text[-1] != "\n":
                 self.overlong += 1
-                while (rest := stream.readline(_SKIP)) and rest[-1] != "\n":
+                while (rest := stream.readline(limit)) and rest[-1] != "\n":
                     pass
-            yield text.rstrip("\n")
+            yield text.rstrip("\r\n")
 
 
 class _Raw(io.RawIOBase):

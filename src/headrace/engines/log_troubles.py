@@ -67,11 +67,12 @@ def request_record(text: str, start: int = 0) -> dict[str, Value]:
     if not space or not method.isupper():
         return {}
     path = target.partition(" ")[0].partition("?")[0]
-    return {"method": method[:16], "path": _path(path[:200]), "status": float(text[end + 2 : end + 5])}
+    return {"method": method[:16], "path": request_path(path[:200]), "status": float(text[end + 2 : end + 5])}
 
 
 @lru_cache(maxsize=1024)
-def _path(path: str) -> str:
+def request_path(path: str) -> str:
+    """Returns the path of a request, without secrets, at most 64 characters."""
     return scrub(path, 64)
 
 

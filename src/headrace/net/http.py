@@ -1,48 +1,54 @@
 """The HTTP client: thousands of long requests at little CPU, every failure told by kind.
 
-Redirects are never followed (a key must not travel to another host); bodies are read up to a limit.
-aiohttp's defaults of 100 connections and 5 minutes are lifted: the dispatcher limits, not the pool.
+Redirects are never followed (a key must not travel to another host), no cookies are kept, bodies are read
+up to a limit, and no number of connections is set: the dispatcher limits, not the pool. It is our own
+because a request may cost less here than an eighth of what it costs in a general client
+(bench/README.md), and because the next request must be able to leave before the answer is read.
 """
 
 from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Mapping
-from dataclasses import dataclass
+import ssl
+from base64 import b64encode
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
-
-import aiohttp
-from yarl import URL
+from urllib.parse import quote, unquote, urlsplit
 
 from headrace import __version__
+from headrace.net.http_answer import Response
+from headrace.net.http_connection import Connection, Exchange, HttpFailure, OnDone
 from headrace.net.redact import remember
+
+__all__ = ["Exchange", "HttpClient", "HttpFailure", "Response"]
 
 MAX_BODY_BYTES = 64 * 1024 * 1024  # an answer of 32 k tokens with log-probabilities is about 20 MB
 KEEP_ALIVE_SECONDS = (
     4.0  # below uvicorn's 5 s, which SGLang and vLLM use: else a request meets a closing connection
 )
 CONNECT_SECONDS = 10.0  # loopback and cluster networks answer in milliseconds; a SYN lost thrice needs 7 s
+_PORTS = {"http": 80, "https": 443}
+_SAFE = "/%:@!$&'()*+,;=~?"  # what stands for itself in a path or query (RFC 3986)
+
+
+@dataclass(slots=True)
+class _Origin:
+    """A server as the client knows it: where it listens, and the connections to it that carry nothing now."""
+
+    host: str
+    port: int
+    tls: bool
+    free: list[Connection] = field(default_factory=list)  # the one freed last is the last
 
 
 @dataclass(frozen=True, slots=True)
-class Response:
-    """A complete HTTP answer. `body` is decoded from any transfer or content encoding."""
+class _Target:
+    """What is the same in all requests to one URL: the origin, and the head up to the body's length."""
 
-    status: int
-    body: bytes
-    retry_after_seconds: float | None
-    content_type: str
-
-
-class HttpFailure(Exception):
-    """A request that got no complete answer. `kind` is `refused`, `dropped`, `timeout`, `bad_answer`
-    or `open_files` (this process has none left: no server is at fault)."""
-
-    def __init__(self, kind: str, why: str) -> None:
-        self.kind = kind
-        super().__init__(why)
+    origin: _Origin
+    head: bytes
 
 
 class HttpClient:
@@ -53,36 +59,41 @@ class HttpClient:
     """
 
     def __init__(self, api_key: str | None = None) -> None:
-        headers = {"User-Agent": f"headrace/{__version__}", "Accept": "application/json"}
         if api_key:
             remember(api_key)
-            headers["Authorization"] = f"Bearer {api_key}"
-        self._headers = headers
-        self._post_headers = {**headers, "Content-Type": "application/json"}
-        self._urls: dict[str, URL] = {}
-        self._session: aiohttp.ClientSession | None = None
+        self._authorization = f"Bearer {api_key}" if api_key else None
+        self._origins: dict[tuple[str, str, int], _Origin] = {}
+        self._targets: dict[tuple[str, str], _Target] = {}
+        self._open: set[Connection] = set()
+        self._all_closed = asyncio.Event()
+        self._tls: ssl.SSLContext | None = None
+        self._connecting: asyncio.TaskGroup | None = None
 
     async def __aenter__(self) -> Self:
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=300, keepalive_timeout=60),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            skip_auto_headers=("User-Agent", "Accept", "Content-Type"),
-            read_bufsize=2**18,
-        )
+        self._loop = asyncio.get_running_loop()
+        self._connecting = await asyncio.TaskGroup().__aenter__()
+        self._exchanges_connecting: set[Exchange] = set()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._session is not None
-        await self._session.close()
+        assert self._connecting is not None
+        for exchange in list(self._exchanges_connecting):
+            exchange.cancel()
+        await self._connecting.__aexit__(None, None, None)
+        for connection in self._open:
+            connection.abort()
+        if self._open:
+            await self._all_closed.wait()
 
-    def _url(self, url: str) -> URL:
-        known = self._urls.get(url)
-        if known is None:
-            known = self._urls[url] = URL(url)
-        return known
+    def send(self, url: str, body: bytes, on_done: OnDone) -> Exchange:
+        """Sends a POST of JSON; `on_done` is told the answer, or the HttpFailure that stands for it.
+
+        On a free connection the request leaves before this returns. `on_done` is called from the event
+        loop, never from within this call, and may send the next request: it goes out on the same connection.
+        """
+        return self._send("POST", url, body, on_done)
 
     async def post(self, url: str, body: bytes) -> Response:
         """The complete answer to a POST of JSON.
@@ -90,76 +101,136 @@ class HttpClient:
         Raises:
             HttpFailure: no complete answer came; `kind` says how.
         """
-        return await self._ask("POST", url, self._post_headers, body)
+        return await self._ask("POST", url, body)
 
     async def get(self, url: str, timeout_seconds: float) -> Response:
         """The complete answer to a GET within `timeout_seconds`. Raises HttpFailure as `post` does."""
         try:
             async with asyncio.timeout(timeout_seconds):
-                return await self._ask("GET", url, self._headers, None)
+                return await self._ask("GET", url, b"")
         except TimeoutError:
             raise HttpFailure("timeout", f"no answer to GET {url} within {timeout_seconds:g} s") from None
 
-    async def _ask(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> Response:
-        assert self._session is not None, "use `async with HttpClient()`"
+    async def _ask(self, method: str, url: str, body: bytes) -> Response:
+        done: asyncio.Future[Response | HttpFailure] = asyncio.get_running_loop().create_future()
+        exchange = self._send(
+            method, url, body, lambda answer: None if done.done() else done.set_result(answer)
+        )
         try:
-            async with self._session.request(
-                method, self._url(url), data=body, headers=headers, allow_redirects=False
-            ) as answer:
-                declared = answer.content_length
-                plain = (
-                    "Content-Encoding" not in answer.headers
-                )  # else a small body may unfold into a large one
-                if plain and declared is not None and declared <= MAX_BODY_BYTES:
-                    content = await answer.read()
-                else:
-                    content = await _read_limited(answer, declared)
-                retry_after = None if answer.status < 400 else _seconds(answer.headers.get("Retry-After"))
-                return Response(answer.status, content, retry_after, answer.content_type)
-        except (aiohttp.ServerTimeoutError, TimeoutError) as error:
-            raise HttpFailure("timeout", f"no connection to {url} within {CONNECT_SECONDS:g} s") from error
-        except aiohttp.ClientConnectorError as error:
-            if error.os_error.errno in (errno.EMFILE, errno.ENFILE):
-                raise HttpFailure(
-                    "open_files", f"this process may open no more files: {error.os_error}"
-                ) from error
-            raise HttpFailure(
-                "refused", f"cannot connect to {url}: {error.os_error.strerror or error}"
-            ) from error
-        except aiohttp.ContentTypeError as error:
-            raise HttpFailure("bad_answer", f"{url} answered what is not HTTP as agreed: {error}") from error
-        except (aiohttp.ClientPayloadError, aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
-            raise HttpFailure(
-                "dropped", f"{url} dropped the connection: {error or type(error).__name__}"
-            ) from error
-        except aiohttp.ClientError as error:
-            raise HttpFailure(
-                "bad_answer", f"{url} did not answer in HTTP: {error or type(error).__name__}"
-            ) from error
+            answer = await done
+        except BaseException:
+            exchange.cancel()
+            raise
+        if isinstance(answer, HttpFailure):
+            raise answer
+        return answer
 
+    def _send(self, method: str, url: str, body: bytes, on_done: OnDone) -> Exchange:
+        assert self._connecting is not None, "use `async with HttpClient()`"
+        target = self._targets.get((method, url)) or self._new_target(method, url)
+        length = b"" if method == "GET" else b"Content-Length: %d\r\n" % len(body)
+        request = b"%b%b\r\n%b" % (target.head, length, body)
+        exchange = Exchange(url, on_done)
+        connection = self._free_connection(target.origin)
+        if connection is not None:
+            connection.ask(exchange, request, MAX_BODY_BYTES)
+        else:
+            self._exchanges_connecting.add(exchange)
+            exchange.connecting = self._connecting.create_task(
+                self._connect(target.origin, exchange, request)
+            )
+        return exchange
 
-async def _read_limited(answer: aiohttp.ClientResponse, declared: int | None) -> bytes:
-    """The body of a response without (or with too large) a declared length, read up to the limit."""
-    parts: list[bytes] = []
-    size = declared or 0
-    if size <= MAX_BODY_BYTES:
-        size = 0
-        async for part in answer.content.iter_any():
-            size += len(part)
-            if size > MAX_BODY_BYTES:
-                break
-            parts.append(part)
-    if size > MAX_BODY_BYTES:
-        answer.close()
-        raise HttpFailure("bad_answer", f"the answer is larger than the limit of {MAX_BODY_BYTES} bytes")
-    return b"".join(parts)
-
-
-def _seconds(retry_after: str | None) -> float | None:
-    """Seconds that a Retry-After header asks for, at most 10 minutes; None for dates and nonsense."""
-    if retry_after is None:
+    def _free_connection(self, origin: _Origin) -> Connection | None:
+        now = self._loop.time()
+        while origin.free:
+            connection = origin.free.pop()
+            if connection.is_open() and now - connection.free_since <= KEEP_ALIVE_SECONDS:
+                return connection
+            connection.abort()
         return None
-    try:
-        return min(max(float(retry_after), 0.0), 600.0)
-    except ValueError:
-        return None
+
+    async def _connect(self, origin: _Origin, exchange: Exchange, request: bytes) -> None:
+        """Opens a connection and sends the request on it; what goes wrong is told to the exchange."""
+        connection = Connection(
+            on_free=lambda free: self._freed(origin, free), on_lost=lambda lost: self._lost(origin, lost)
+        )
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                await self._loop.create_connection(
+                    lambda: connection,
+                    origin.host,
+                    origin.port,
+                    ssl=self._tls_context() if origin.tls else None,
+                    server_hostname=origin.host if origin.tls else None,
+                )
+        except OSError as error:  # TimeoutError is one
+            exchange.on_done(_not_connected(exchange.url, error))
+        except asyncio.CancelledError:
+            connection.abort()  # it may have been opened in the same moment
+            raise
+        else:
+            self._open.add(connection)
+            if connection.is_open():
+                connection.ask(exchange, request, MAX_BODY_BYTES)
+            else:
+                self._open.discard(connection)
+                why = f"{exchange.url} closed the connection as soon as it was open"
+                exchange.on_done(HttpFailure("dropped", why))
+        finally:
+            exchange.connecting = None
+            self._exchanges_connecting.discard(exchange)
+
+    def _freed(self, origin: _Origin, connection: Connection) -> None:
+        connection.free_since = self._loop.time()
+        origin.free.append(connection)
+
+    def _lost(self, origin: _Origin, connection: Connection) -> None:
+        self._open.discard(connection)
+        if connection in origin.free:
+            origin.free.remove(connection)
+        if not self._open:
+            self._all_closed.set()
+
+    def _tls_context(self) -> ssl.SSLContext:
+        if self._tls is None:
+            self._tls = ssl.create_default_context()
+        return self._tls
+
+    def _new_target(self, method: str, url: str) -> _Target:
+        """The target of a URL, remembered. Raises ValueError for one that no request can be sent to."""
+        parts = urlsplit(url)
+        host, tls = parts.hostname, parts.scheme == "https"
+        if parts.scheme not in _PORTS or not host:
+            raise ValueError(f"{url!r} is no http:// or https:// URL")
+        host = host if host.isascii() else host.encode("idna").decode()
+        port = parts.port or _PORTS[parts.scheme]
+        place = f"[{host}]" if ":" in host else host
+        path = quote(parts.path or "/", safe=_SAFE)
+        query = f"?{quote(parts.query, safe=_SAFE)}" if parts.query else ""
+        authorization = self._authorization
+        if authorization is None and parts.username is not None:
+            pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+            authorization = f"Basic {b64encode(pair.encode()).decode()}"
+        lines = [
+            f"{method} {path}{query} HTTP/1.1",
+            f"Host: {place}" if port == _PORTS[parts.scheme] else f"Host: {place}:{port}",
+            f"User-Agent: headrace/{__version__}",
+            "Accept: application/json",
+            *([f"Authorization: {authorization}"] if authorization else []),
+            *(["Content-Type: application/json"] if method == "POST" else []),
+        ]
+        if any(not line.isprintable() for line in lines):
+            raise ValueError(f"the request to {url!r} would have a line break in its head")
+        head = ("\r\n".join(lines) + "\r\n").encode("latin-1")
+        origin = self._origins.setdefault((parts.scheme, host, port), _Origin(host, port, tls))
+        target = self._targets[method, url] = _Target(origin, head)
+        return target
+
+
+def _not_connected(url: str, error: OSError) -> HttpFailure:
+    if isinstance(error, TimeoutError) and error.errno is None:
+        return HttpFailure("timeout", f"no connection to {url} within {CONNECT_SECONDS:g} s")
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return HttpFailure("open_files", f"this process may open no more files: {error}")
+    return HttpFailure("refused", f"cannot connect to {url}: {error.strerror or error}")

@@ -71,7 +71,9 @@ class LogCollector:
         if event.time_seconds is not None and self._first_seconds is None:
             self._first_seconds = event.time_seconds
         host = self._hosts.get(event.host) or self._host(event.host)
-        if kind in ("decode", "stats"):
+        if kind == "decode":
+            self._series(host.now, event).add(event.time_seconds, event.values)
+        elif kind == "stats":
             series = self._series(host.now, event)
             if "engines" in event.values:
                 host.now.is_whole = True
@@ -108,6 +110,19 @@ class LogCollector:
         return self._hosts.setdefault(key, _Host(key))
 
     def _series(self, start: Start, event: LogEvent) -> Series:
+        # the reader gives equal ranks as one object
+        met = start.met.get(id(event.ranks))
+        if met is None or met[0] is not event.ranks:
+            if len(start.met) >= MAX_RANKS:
+                start.met.clear()
+            met = start.met[id(event.ranks)] = (event.ranks, self._new_series(start, event))
+        series = met[1]
+        if event.time_seconds is not None:
+            series.last_seconds = event.time_seconds
+        return series
+
+    @staticmethod
+    def _new_series(start: Start, event: LogEvent) -> Series:
         outer, inner = _ranks(event)
         if outer not in start.ranks:
             if len(start.ranks) >= MAX_RANKS:
@@ -122,8 +137,6 @@ class LogCollector:
             if len(by_inner) >= MAX_RANKS:
                 return next(iter(by_inner.values()))
             series = by_inner[inner] = Series(words=_GAUGES)
-        if event.time_seconds is not None:
-            series.last_seconds = event.time_seconds
         return series
 
     def _prefill(self, start: Start, event: LogEvent) -> None:
@@ -133,6 +146,8 @@ class LogCollector:
             value = event.values.get(word)
             if isinstance(value, float):
                 counts[total] = counts.get(total, 0.0) + value
+        if series.samples:
+            return  # Decode lines tell more
         outer, _ = _ranks(event)
         stand_in = start.prefills.get(outer)
         if stand_in is None and len(start.prefills) >= MAX_RANKS:

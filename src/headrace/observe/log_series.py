@@ -1,7 +1,7 @@
 """What one scheduler's log lines say over time, in memory that does not grow with the log.
 
 A sample is one Decode or statistics line; what other lines count (prompt tokens, retractions, answers) is
-added to the sample after them. Above 32,768 samples every two become one: gauges keep the later value,
+added to the sample after them. Above 8,192 samples every two become one: gauges keep the later value,
 counts are added.
 """
 
@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from headrace.engines.log_event import Value
+from headrace.engines.log_shapes import Measures
 from headrace.observe.observation import Column
 
-MAX_SAMPLES = 32_768
+MAX_SAMPLES = 8_192
 NO_TIME = float("nan")
 
 
@@ -53,7 +54,12 @@ class Series:
             return
         self._skipped = 0
         time = NO_TIME if seconds is None else seconds
-        self.samples.append(Sample(time, gauges, self.counts))
+        known = (
+            gauges.among(self.words)
+            if isinstance(gauges, Measures)
+            else {word: value for word, value in gauges.items() if word in self.words}
+        )
+        self.samples.append(Sample(time, known, self.counts))
         self.counts = {}
         if len(self.samples) >= MAX_SAMPLES:
             self._halve()

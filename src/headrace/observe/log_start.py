@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from headrace.engines.log_event import Value
@@ -23,6 +24,7 @@ class Start:
     is_labelled: bool = False  # whether lines name their data-parallel rank
     is_whole: bool = False  # whether a line speaks of all ranks together
     prefills: dict[int, Series] = field(default_factory=dict)  # stands in where no Decode line was pasted
+    met: dict[int, tuple[Mapping[str, int], Series]] = field(default_factory=dict)  # by the ranks' identity
 
     def has_load(self) -> bool:
         return bool(self.prefills) or any(

@@ -7,10 +7,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from headrace.engines.advice import Change, Explanation
+from headrace.engines.moved import Moved
 from headrace.engines.plan import MemoryPlan, Pool, Rung, Solution
 from headrace.engines.settings import NoticeKind
 from headrace.quantities import Quantity
@@ -33,9 +35,10 @@ def plan_view(
     explanations: Sequence[Explanation] | None = None,
     solutions: Sequence[Solution] = (),
     target: int | None = None,
+    moved: Sequence[Moved] | None = None,
 ) -> RenderableType:
     """Returns the plan, with what was asked beside it: explanations of reported numbers, ways to a wanted
-    cap.
+    cap, what a change moved.
     """
     parts: list[RenderableType] = [_title(plan)]
     for notice in plan.settings.notices:
@@ -44,6 +47,8 @@ def plan_view(
         ]
         parts.append(Text(printable(_capital(notice.text)), style=style))
     parts += [Text(), bar(plan.pools), _pools(plan), Text(), _ladder(plan)]
+    if moved is not None:
+        parts += [Text(), _moved(moved)]
     if explanations is not None:
         parts += [Text(), _explanations(explanations)]
     if target is not None:
@@ -53,6 +58,11 @@ def plan_view(
     parts += [Text(printable(f"Assumed: {_capital(text)}"), style="yellow") for text in plan.assumptions]
     parts.append(Text(_READ, style="dim"))
     return Group(*parts)
+
+
+def _below(text: str) -> RenderableType:
+    """A line that belongs to the one above it, set in also where it wraps."""
+    return Padding(Text(printable(text), style="dim"), (0, 0, 0, 4))
 
 
 def _capital(text: str) -> str:
@@ -152,23 +162,43 @@ def _merged(ladder: Sequence[Rung]) -> Iterator[Rung]:
 
 def _changes(plan: MemoryPlan, changes: Sequence[Change]) -> RenderableType:
     lines: list[RenderableType] = [Text("What single changes give (each needs a restart)", style="bold")]
-    now = f"{plan.lowest.running.value:,.0f}" if plan.lowest else "none"
+    now = f"running {plan.lowest.running.value:,.0f}" if plan.lowest else "would not start"
     for change in changes:
         tokens = change.plan.figure("kv_tokens") or 0
-        head = f"running {now} → {change.running:,}, {tokens:,.0f} KV tokens: {change.candidate.change}"
+        head = f"{now} → {change.running:,}, {tokens:,.0f} KV tokens: {change.candidate.change}"
         lines.append(Text(printable(head)))
-        lines.append(Text(printable(f"    gives up: {change.candidate.cost}"), style="dim"))
+        lines.append(_below(f"gives up: {change.candidate.cost}"))
     return Group(*lines)
+
+
+def _moved(moved: Sequence[Moved]) -> RenderableType:
+    if not moved:
+        return Text("The change moves nothing: no cap, no pool, no setting.", style="yellow")
+    table = _table(26, None, 1, None)
+    for each in moved:
+        values = (_one(each.before, each.unit), "→", _one(each.after, each.unit))
+        table.add_row(*(Text(printable(cell)) for cell in (each.name, *values)))
+    return Group(Text("Before and after the change", style="bold"), table)
+
+
+def _one(value: float | str | None, unit: str) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, str):
+        return value
+    if unit.startswith("bytes"):
+        return scaled(value, unit)
+    return f"{value:,.4g}" if abs(value) < 1000 and value != int(value) else f"{value:,.0f}"
 
 
 def _solutions(solutions: Sequence[Solution], target: int) -> RenderableType:
     lines: list[RenderableType] = [Text(f"Ways to a cap of {target:,}, one knob at a time", style="bold")]
     for solution in solutions:
         if solution.change is None:
-            lines.append(Text(printable(f"  no: {solution.text}"), style="dim"))
+            lines.append(Text(printable(f"  {solution.knob}: no, {solution.text}"), style="dim"))
         else:
             lines.append(Text(printable(f"  {solution.knob}: {solution.change}")))
-            lines.append(Text(printable(f"    {solution.text}"), style="dim"))
+            lines.append(_below(solution.text))
     return Group(*lines)
 
 

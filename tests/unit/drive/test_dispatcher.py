@@ -77,6 +77,7 @@ def test_what_failed_returns_to_the_only_server() -> None:
 
 def answer(dispatcher: Dispatcher, flight: Flight, now: float) -> None:
     dispatcher.landed(flight)
+    flight.ticket.flights.remove(flight)  # the landing's part
     dispatcher.endpoints[flight.url].on_answer(now, now - flight.started, 100)
 
 
@@ -168,6 +169,7 @@ def makespan(latencies: list[float], in_flight: int, rows: int, seed: int, hedgi
         for other in list(flight.ticket.flights):
             cut.add(id(other))
             dispatcher.landed(other)
+            flight.ticket.flights.remove(other)
         dispatcher.check()
         pump()
     return now

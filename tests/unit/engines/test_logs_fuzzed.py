@@ -9,10 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.engines.log_event import KINDS, LogEvent
-from headrace.engines.log_fields import Pairs, pairs
 from headrace.engines.log_reader import LogReader, parse_line
-from headrace.engines.sglang.logs import parse_line as sglang_line
-from headrace.engines.sglang.logs import parse_plain
 
 PIECES = st.sampled_from(
     [
@@ -105,17 +102,6 @@ def test_a_line_of_pieces(text: str) -> None:
         check(found)
 
 
-@settings(max_examples=100, deadline=None)
-@given(
-    st.sampled_from(["Decode batch, ", "Prefill batch, ", 'INFO:     1.2.3.4:5 - "GET /x?y HTTP/1.1" ', ""]),
-    LINES,
-)
-def test_the_plain_way_and_the_long_way_say_the_same(begin: str, rest: str) -> None:
-    text = f"[2026-03-04 05:06:07 TP1] {begin}{rest}".partition("\n")[0]
-    plain = parse_plain(text)
-    assert plain is None or plain == sglang_line(text)
-
-
 @settings(max_examples=60, deadline=None)
 @given(st.lists(LINES, max_size=8), st.sampled_from([None, "sglang", "vllm", "llamacpp"]))
 def test_a_log_of_such_lines(texts: list[str], engine: str | None) -> None:
@@ -128,25 +114,3 @@ def test_a_log_of_such_lines(texts: list[str], engine: str | None) -> None:
 def test_bytes_of_any_kind(data: bytes) -> None:
     for event in LogReader(io.BytesIO(b"x" + data)):
         check(event)
-
-
-WORDS = {
-    "#token": "tokens",
-    "usage": "usage",
-    "graph": "graph",
-    "rate (t/s)": "rate",
-    "also tokens": "tokens",
-}
-PARTS = st.tuples(
-    st.sampled_from([*WORDS, "stranger"]),
-    st.sampled_from(["7", "0.25", "-3", "True", "False", "12.5%", "9 reqs", "1,234", "nan", "x", "1e3"]),
-)
-
-
-@settings(max_examples=150, deadline=None)
-@given(st.lists(st.lists(PARTS, min_size=1, max_size=5), min_size=1, max_size=4))
-def test_the_short_way_and_the_long_way_say_the_same(lines: list[list[tuple[str, str]]]) -> None:
-    reader = Pairs(WORDS)
-    for line in lines * 2:
-        message = ", ".join(f"{key}: {raw}" for key, raw in line)
-        assert reader.read(f"before {message}", 7) == pairs(message, WORDS)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from headrace.cli import main
+from headrace.errors import WOULD_NOT_START
 from tests.unit.engines.planning import GOLDEN, shared
 
 CARD = ("--gpu", "RTX PRO 6000 Blackwell Server", "--model", "Qwen/Qwen3.6-27B", "--engine-version", "0.5.12")
@@ -71,10 +72,60 @@ def test_the_view_fits_in_eighty_columns_and_says_what_it_must(capsys: pytest.Ca
 
 
 def test_a_refused_line_says_why_and_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run(capsys, *CARD, *MEMORY, "--flags", f"{GOLDEN} --disable-radix-cache")
-    assert code == 0
+    refused = (*CARD, *MEMORY, "--flags", f"{GOLDEN} --disable-radix-cache")
+    code, out, _ = run(capsys, *refused)
+    assert code == WOULD_NOT_START
     assert "Would not start" in out
     assert "no_buffer" in out
+    code, out, _ = run(capsys, *refused, "--json")
+    assert (code, json.loads(out)["would_start"]) == (WOULD_NOT_START, False)
+
+
+def test_a_change_shows_each_figure_that_moved_before_and_after(capsys: pytest.CaptureFixture[str]) -> None:
+    """A bfloat16 state is half a float32 one: 95 slots of 147 MiB, 188 of 74.8 (the story: 19 and 37)."""
+    change = (*CARD, *MEMORY, "--flags", GOLDEN, "--change", "--mamba-ssm-dtype bfloat16")
+    code, out, _ = run(capsys, *change)
+    assert code == 0
+    told = out[out.index("Before and after") :].split("\n\n")[0]
+    rows = dict(line.split(maxsplit=1) for line in told.splitlines()[1:])
+    assert rows["cap"].split() == ["19", "→", "37"]
+    assert rows["state_slots"].split() == ["95", "→", "188"]
+    assert rows["mamba_ssm_dtype"].split() == ["float32", "→", "bfloat16"]
+    assert "context_length" not in rows
+    _, out, _ = run(capsys, *change, "--json")
+    moved = {each["name"]: each for each in json.loads(out)["moved"]}
+    assert moved["cap"] == {"name": "cap", "before": 19, "after": 37, "unit": "requests"}
+    assert len(moved) == len(rows)
+
+
+def test_a_change_that_moves_nothing_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = run(capsys, *CARD, *MEMORY, "--flags", GOLDEN, "--change", "--context-length 8192")
+    assert "The change moves nothing" in out
+
+
+@pytest.mark.parametrize(
+    ("engine", "flags"),
+    [
+        (
+            ("--engine-version", "0.5.12"),
+            ("--mem-fraction-static", "--max-mamba-cache-size", "--mamba-full-memory-ratio",
+             "--disable-radix-cache", "--mamba-ssm-dtype"),
+        ),
+        (
+            ("--engine", "vllm", "--engine-version", "0.32.0"),
+            ("--gpu-memory-utilization", "--no-enable-prefix-caching", "--kv-cache-dtype",
+             "--mamba-ssm-cache-dtype"),
+        ),
+    ],
+)  # fmt: skip
+def test_what_cannot_reach_a_cap_is_told_by_its_flag(
+    capsys: pytest.CaptureFixture[str], engine: tuple[str, ...], flags: tuple[str, ...]
+) -> None:
+    _, out, _ = run(capsys, *CARD[:4], *engine, "--context-tokens", "1568", "--target-cap", "2000", "--json")
+    texts = [way["text"] for way in json.loads(out)["solutions"] if way["change"] is None]
+    assert len(texts) == len(flags)
+    for flag in flags:
+        assert any(flag in text for text in texts), flag
 
 
 def test_changes_edit_the_flags(capsys: pytest.CaptureFixture[str]) -> None:

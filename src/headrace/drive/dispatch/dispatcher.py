@@ -106,9 +106,8 @@ class Dispatcher:
         return self._send(best.ticket, fast, now)
 
     def landed(self, flight: Flight) -> None:
-        """A request came back, or was given up: its permit is free again."""
+        """A request came back, or was given up: its permit is free. The landing tells its ticket."""
         del self.flights[flight]
-        flight.ticket.flights.remove(flight)
         endpoint = self.endpoints.get(flight.url)
         if endpoint is not None:
             endpoint.landed(flight.started, flight.expected_tokens)

@@ -43,7 +43,7 @@ def candidates(plan: MemoryPlan) -> Iterator[Candidate]:
     if model.is_hybrid and version >= Version(0, 5, 7):
         yield from _state_candidates(plan)
     fraction = float(settings["mem_fraction_static"] or 0)
-    best = _highest_fraction(plan)
+    best = highest_fraction(plan)
     if best > fraction + 1e-9:
         slack = (1 - best) * plan.figures["free_bytes"].value / GIB
         yield Candidate(
@@ -110,7 +110,7 @@ def _state_candidates(plan: MemoryPlan) -> Iterator[Candidate]:
         )
 
 
-def _highest_fraction(plan: MemoryPlan) -> float:
+def highest_fraction(plan: MemoryPlan) -> float:
     """The highest fraction, in steps of 0.01, that leaves enough slack."""
     free = plan.figures["free_bytes"].value
     return min(_MOST, math.floor((1 - least_slack(plan) / free) / _STEP) * _STEP) if free else 0.0
@@ -264,7 +264,7 @@ def solve(plan: MemoryPlan, cap: int, again: Callable[[PlanInputs], MemoryPlan])
 
 def _answer(knob: str, change: str, found: MemoryPlan | None, text: str, rank: int) -> Solution:
     if found is None:
-        return Solution(knob, None, f"{knob} alone does not reach it", rank)
+        return Solution(knob, None, f"{change.strip()} does not reach it", rank)
     tokens = found.figure("kv_tokens") or 0
     return Solution(knob, change.strip(), f"{text}; {tokens:,.0f} KV tokens", rank)
 
@@ -274,7 +274,7 @@ def _solve_fraction(
 ) -> Iterator[Solution]:
     low, high = 1, int(_MOST * 1000)
     if reaches(f"--mem-fraction-static {high / 1000:.3f}") is None:
-        yield Solution("memory fraction", None, f"not even {_MOST:.2f} reaches it", 1)
+        yield Solution("memory fraction", None, f"not even --mem-fraction-static {_MOST:.2f} reaches it", 1)
         return
     while low < high:
         middle = (low + high) // 2
@@ -299,7 +299,12 @@ def _solve_ratio(
     padding = 1 if MemoryRules(plan.inputs.rules.version).budgets_padding_slot else 0
     needed = (cap * (per_request + drafts) + padding * (1 + drafts)) * state
     if rest <= needed:
-        yield Solution("state ratio", None, "the states alone are more than the rest", 2)
+        yield Solution(
+            "state ratio",
+            None,
+            "whatever --mamba-full-memory-ratio is: the states alone are more than weights and slack leave",
+            2,
+        )
         return
     ratio = math.ceil(needed / (rest - needed) * 100) / 100
     change = f"--mamba-full-memory-ratio {ratio:.2f}"

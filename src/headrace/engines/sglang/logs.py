@@ -11,14 +11,14 @@ import re
 from collections.abc import Callable, Mapping
 
 from headrace.engines.log_event import NOTHING, LogEvent, Value
-from headrace.engines.log_fields import Pairs, number, pairs
-from headrace.engines.log_lines import SHORTEST_HEADER, LogLine, bare_ranks, plain_header, unwrap
-from headrace.engines.log_troubles import access, event, request_record, trouble
+from headrace.engines.log_fields import number, pairs
+from headrace.engines.log_lines import LogLine, bare_ranks, unwrap
+from headrace.engines.log_shapes import Family
+from headrace.engines.log_troubles import access, event, trouble
 from headrace.engines.sglang import boot_lines
 from headrace.engines.sglang.failures import CATALOGUE
 
 ENGINE = "sglang"
-_LONGEST_HEADER = 100
 _ANYWHERE = 200  # characters in which a batch line may begin
 
 BATCH_WORDS: Mapping[str, str] = {
@@ -74,7 +74,10 @@ BATCH_WORDS: Mapping[str, str] = {
 }
 """Key of a batch line → word of the event. `cuda_graph` of a prefill line is about the piecewise graph."""
 
-_DECODE, _PREFILL = Pairs(BATCH_WORDS), Pairs(BATCH_WORDS)
+FAMILIES = tuple(
+    Family(ENGINE, kind, re.compile(f"{kind.title()} batch[.,] "), BATCH_WORDS)
+    for kind in ("decode", "prefill")
+)
 _BATCH = re.compile(r"(Decode|Prefill) batch(?: \[(\d{1,12})\])?[.,]? ?")
 _RETRACTED: Mapping[str, str] = {
     "#retracted_reqs": "retracted",
@@ -124,50 +127,18 @@ def parse(line: LogLine) -> LogEvent | None:
     return found
 
 
-def parse_plain(text: str) -> LogEvent | None:
-    """Returns what `parse_line` returns, for the lines that fill logs; None for any other.
-
-    They are batches and records of requests with nothing around SGLang's own header.
-    """
-    end = text.find("] ", SHORTEST_HEADER - 1, _LONGEST_HEADER)
-    if end < 0 or "\x1b" in text or "\r" in text:
-        return None
-    at = end + 2
-    if text.startswith("Decode batch, #", at):
-        kind, values, unknown = "decode", *_DECODE.read(text, at + 14)
-    elif text.startswith("Prefill batch, #", at):
-        kind, values, unknown = "prefill", *_PREFILL.read(text, at + 15)
-    elif text.startswith("INFO:     ", at):
-        kind, values, unknown = "access", request_record(text, at + 10), NOTHING
-    else:
-        return None
-    header = plain_header(text[: end + 1])
-    if header is None or not values:
-        return None
-    return LogEvent(kind, ENGINE, header[0], header[1], values, unknown)
-
-
 def _batch(line: LogLine) -> LogEvent | None:
-    message = line.message
-    iteration = None
-    if message.startswith("Decode batch, #"):
-        kind, reader, start = "decode", _DECODE, 14
-    elif message.startswith("Prefill batch, #"):
-        kind, reader, start = "prefill", _PREFILL, 15
-    else:
-        found = _BATCH.match(message)
-        if not found:
-            return None
-        kind, reader = ("decode", _DECODE) if found[1] == "Decode" else ("prefill", _PREFILL)
-        start, iteration = found.end(), found[2]
-    values, unknown = reader.read(message, start)
+    found = _BATCH.match(line.message)
+    if not found:
+        return None
+    values, unknown = pairs(line.message[found.end() :].rstrip("., "), BATCH_WORDS)
     if not values:
         return None
-    if iteration:
-        values["iteration"] = float(iteration)
-    return LogEvent(
-        kind, ENGINE, line.time_seconds, line.ranks, values, unknown, "", "", line.host, line.repeated
-    )
+    if found[2]:
+        values["iteration"] = float(found[2])
+    batch = event(line, ENGINE, found[1].lower(), values)
+    batch.unknown = unknown or NOTHING
+    return batch
 
 
 def _retraction(line: LogLine) -> LogEvent | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from headrace.engines.plan import Candidate, MemoryPlan, PlanInputs, Solution, Untold, holds
 from headrace.engines.vllm.settings import TABLE
 
-_MOST_UTILIZATION = 0.95  # vLLM's optimization page advises to raise it; above this little stays for others
+MOST_UTILIZATION = 0.95  # vLLM's optimization page advises to raise it; above this little stays for others
 
 
 def candidates(plan: MemoryPlan) -> Iterator[Candidate]:
@@ -25,10 +25,10 @@ def candidates(plan: MemoryPlan) -> Iterator[Candidate]:
             0,
             "the client must have as many in flight; graphs are captured up to 512 (1,024) requests",
         )
-    if float(settings["gpu_memory_utilization"] or 0) < _MOST_UTILIZATION:
+    if float(settings["gpu_memory_utilization"] or 0) < MOST_UTILIZATION:
         yield Candidate(
             "memory_fraction",
-            f"--gpu-memory-utilization {_MOST_UTILIZATION}",
+            f"--gpu-memory-utilization {MOST_UTILIZATION}",
             1,
             "little stays for other processes",
         )
@@ -88,7 +88,7 @@ def solve(plan: MemoryPlan, cap: int, again: Callable[[PlanInputs], MemoryPlan])
 
     low, high = 1, 980
     if reaches("--gpu-memory-utilization 0.98") is None:
-        yield Solution("memory utilization", None, "not even 0.98 reaches it", 1)
+        yield Solution("memory utilization", None, "not even --gpu-memory-utilization 0.98 reaches it", 1)
     else:
         while low < high:
             middle = (low + high) // 2
@@ -110,5 +110,5 @@ def solve(plan: MemoryPlan, cap: int, again: Callable[[PlanInputs], MemoryPlan])
 
 def _answer(knob: str, change: str, found: MemoryPlan | None, text: str, rank: int) -> Solution:
     if found is None:
-        return Solution(knob, None, f"{knob} alone does not reach it", rank)
+        return Solution(knob, None, f"{change.strip()} does not reach it", rank)
     return Solution(knob, change.strip(), f"{text}; {found.figure('blocks') or 0:,.0f} blocks", rank)

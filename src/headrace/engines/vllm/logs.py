@@ -12,8 +12,9 @@ import re
 from collections.abc import Callable, Mapping
 
 from headrace.engines.log_event import NOTHING, LogEvent, Value
-from headrace.engines.log_fields import Pairs, number, pairs
+from headrace.engines.log_fields import number, pairs
 from headrace.engines.log_lines import LogLine, unwrap
+from headrace.engines.log_shapes import Family
 from headrace.engines.log_troubles import access, event, trouble
 from headrace.engines.vllm import boot_lines
 from headrace.engines.vllm.failures import CATALOGUE
@@ -58,7 +59,11 @@ _SPECULATION: Mapping[str, str] = {
     "Number of draft tokens": "drafted_tokens",
     "Number of emitted tokens": "emitted_tokens",
 }
-_STATS = Pairs(STATS_WORDS)
+FAMILIES = (
+    Family(ENGINE, "stats", re.compile(r"Engine (\d{1,6}): "), STATS_WORDS),
+    Family(ENGINE, "stats", re.compile(""), STATS_WORDS),
+    Family(ENGINE, "speculation", re.compile("SpecDecoding metrics: "), _SPECULATION),
+)
 _ENGINE_NUMBER = re.compile(r"Engine (\d{1,6}): ")
 _AGGREGATED = re.compile(r"(\d{1,6}) Engines Aggregated: ")
 _ITERATION = re.compile(
@@ -133,10 +138,9 @@ def _stats(line: LogLine) -> LogEvent | None:
 
 
 def _averages(line: LogLine, message: str) -> LogEvent | None:
-    values, others = _STATS.read(message)
+    values, unknown = pairs(message.rstrip("., "), STATS_WORDS)
     if not values:
         return None
-    unknown = dict(others)
     if "cpu_kv_usage" in values:
         on_cpu = values.pop("cpu_kv_usage")
         values["swap_usage" if "kv_usage" in values else "kv_usage"] = on_cpu

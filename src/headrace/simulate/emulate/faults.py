@@ -53,7 +53,8 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         shares = self.shares()
         for name, percent in shares:
             if not 0 <= percent <= 100:
-                raise ValueError(f"{name} is {percent:g} percent; give 0 to 100")
+                field = f"error_{name}" if name.isdigit() else name
+                raise ValueError(f"{field} is {percent:g} percent; give 0 to 100")
         total = sum(percent for _, percent in shares)
         if total > 100:
             raise ValueError(f"the fault percentages add up to {total:g}; they may add up to 100")
