@@ -1,8 +1,8 @@
 """headrace: feeds a fleet of inference servers with an offline generation job and says what holds it back.
 
 The commands are functions here, by the same names and words: `run`, `status`, `export`, `plan`,
-`predict`, `gpus`, `model`, `emulate`; `fleet_change` is `headrace fleet`. They are loaded when first used.
-What they raise is in `headrace.errors`.
+`predict`, `simulate`, `gpus`, `model`, `emulate`; `fleet_change` is `headrace fleet`. They are loaded when
+first used. What they raise is in `headrace.errors`.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ __all__ = [
     "plan",
     "predict",
     "run",
+    "simulate",
     "status",
 ]
 
 if TYPE_CHECKING:
-    from headrace.api import emulate, export, fleet_change, gpus, model, plan, predict, run, status
+    from headrace.api import emulate, export, fleet_change, gpus, model, plan, predict, run, simulate, status
 
 
 def __getattr__(name: str) -> Any:

@@ -24,7 +24,8 @@ _BEFALL = {"dies": 0, "up": 1, "drains": 2, "rolls": 3}
 class ServerKind:
     """Servers that are alike: rules, and seconds of a decode pass by batch size 0 … cap.
 
-    `decode_fixed[b]` and `decode_context[b]` × context tokens; a batch that is padded to a captured size has the
+    `decode_fixed[b]` and `decode_context[b]` × context tokens; a batch that is padded to a captured size
+    has the
     seconds of that size.
     """
 
@@ -35,13 +36,15 @@ class ServerKind:
     def __post_init__(self) -> None:
         for values in (self.decode_fixed, self.decode_context):
             if len(values) <= self.rules.cap or not np.all(np.isfinite(values)) or np.any(values < 0):
-                raise ValueError(f"step seconds must be finite, not negative, for batches 0 to {self.rules.cap}")
+                raise ValueError(
+                    f"step seconds must be finite, not negative, for batches 0 to {self.rules.cap}"
+                )
 
 
 @dataclass(frozen=True)
 class Incident:
-    """Something that befalls a server: `dies`, `up`, `drains` (then restarts), or `rolls` (it and all after it,
-    one by one)."""
+    """Something that befalls a server: `dies`, `up`, `drains` (then restarts), or `rolls` (it and all after
+    it, one by one)."""
 
     at_seconds: float
     server: int
@@ -99,13 +102,20 @@ def build(spec: FleetSpec, workload: Workload) -> tuple[World, Client]:
         cap = kind.rules.cap + 1
         fixed[row, :cap], context[row, :cap] = kind.decode_fixed[:cap], kind.decode_context[:cap]
     requests = new_requests(
-        workload.input_tokens, workload.output_tokens, workload.asked_tokens, workload.tokens_per_pass,
+        workload.input_tokens,
+        workload.output_tokens,
+        workload.asked_tokens,
+        workload.tokens_per_pass,
         workload.group,
-    )  # fmt: skip
+    )
     world = new_world(
-        [kind.rules.rules for kind in spec.kinds], fixed, context,
-        [kind for kind in spec.kind_of for _ in range(ranks)], requests, workload.group_tokens,
-    )  # fmt: skip
+        [kind.rules.rules for kind in spec.kinds],
+        fixed,
+        context,
+        [kind for kind in spec.kind_of for _ in range(ranks)],
+        requests,
+        workload.group_tokens,
+    )
     return world, _client(spec, workload, servers, ranks)
 
 
@@ -122,9 +132,13 @@ def _client(spec: FleetSpec, workload: Workload, servers: int, ranks: int) -> Cl
     fill(made, "queue", np.arange(servers) if feeding.per_server else 0)
     state = records(CLIENT, (1,))
     for name, value in (
-        ("now", -1.0), ("last_server", -1), ("rolling", -1), ("in_turn", int(feeding.in_turn)),
-        ("delay_seconds", feeding.delay_seconds), ("restart_seconds", feeding.restart_seconds),
-    ):  # fmt: skip
+        ("now", -1.0),
+        ("last_server", -1),
+        ("rolling", -1),
+        ("in_turn", int(feeding.in_turn)),
+        ("delay_seconds", feeding.delay_seconds),
+        ("restart_seconds", feeding.restart_seconds),
+    ):
         fill(state, name, value)
     queues = records(QUEUE, (servers if feeding.per_server else 1,))
     edges = np.linspace(0, len(workload), len(queues) + 1).astype(np.int64)
@@ -136,7 +150,9 @@ def _client(spec: FleetSpec, workload: Workload, servers: int, ranks: int) -> Cl
         sizes = [len(range(at, len(workload), servers)) for at in range(servers)]
         fill(queues, "head", np.cumsum([0, *sizes[:-1]]))
         fill(queues, "end", np.cumsum(sizes))
-    arrival = np.empty(0) if workload.arrival is None else np.ascontiguousarray(workload.arrival[order], float)
+    arrival = (
+        np.empty(0) if workload.arrival is None else np.ascontiguousarray(workload.arrival[order], float)
+    )
     in_flight = feeding.in_flight if feeding.in_flight is not None else 0
     ring = servers * in_flight if in_flight else len(workload)
     incidents = sorted(spec.incidents, key=lambda one: one.at_seconds)
@@ -144,11 +160,20 @@ def _client(spec: FleetSpec, workload: Workload, servers: int, ranks: int) -> Cl
     if wrong:
         raise UsageError(f"server {wrong[0]} does not exist; servers are 0 to {servers - 1}.")
     return Client(
-        state, made, queues, order, arrival, np.repeat(np.arange(servers), ranks).astype(np.int64),
+        state,
+        made,
+        queues,
+        order,
+        arrival,
+        np.repeat(np.arange(servers), ranks).astype(np.int64),
         _timed(ramp_times, ramp_servers),
-        _timed([i.at_seconds for i in incidents], [i.server for i in incidents], [_BEFALL[i.what] for i in incidents]),
+        _timed(
+            [i.at_seconds for i in incidents],
+            [i.server for i in incidents],
+            [_BEFALL[i.what] for i in incidents],
+        ),
         _timed([0.0] * (max(1, ring) if feeding.delay_seconds > 0 else 1)),
-    )  # fmt: skip
+    )
 
 
 def _ramp(feeding: Feeding, servers: int) -> tuple[list[float], list[int]]:

@@ -20,7 +20,9 @@ _UNLIMITED = 1 << 40
 class PrefillCosts:
     """Seconds of prompt tokens: a pass costs fixed + per token + per token × context + per sequence.
 
-    `mixed_fixed` is what prompt tokens add to a decode pass beside what varies (vLLM).
+    It costs `floor` at least: a few tokens are read past the same weights. In a decode pass (vLLM) prompt
+    tokens add
+    what varies + `mixed_fixed` where that is above 0; a negative one says how much hides behind the decode.
     """
 
     fixed: float = 0.0
@@ -28,6 +30,7 @@ class PrefillCosts:
     per_token_context: float = 0.0
     per_sequence: float = 0.0
     mixed_fixed: float = 0.0
+    floor: float = 0.0
 
 
 _BLANK = dict.fromkeys(RULES, 0.0)
@@ -60,6 +63,7 @@ def server_rules(schedule: Schedule, prefill: PrefillCosts, *, ignore_eos: bool 
         "prefill_token_context": prefill.per_token_context,
         "prefill_sequence": prefill.per_sequence,
         "mixed_fixed": prefill.mixed_fixed,
+        "prefill_floor": prefill.floor,
     }
     if isinstance(schedule, SglangSchedule):
         return _sglang(schedule, costs, ignore_eos)

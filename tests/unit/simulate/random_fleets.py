@@ -61,25 +61,52 @@ def random_fleet(seed: int) -> dict[str, Any]:
         asked = output + (draw.randint(0, beyond) if draw.random() < 0.8 else 0)
         prompts.append((draw.randint(1, longest_input) + (40 if group >= 0 else 0), output, asked, group))
     rates = [draw.choice((1.0, 1.5, 2.25, 3.0)) if speculates else 1.0 for _ in range(count)]
-    arrivals = sorted(draw.uniform(0, 8) for _ in range(count)) if limit is None or draw.random() < 0.3 else None
+    arrivals = (
+        sorted(draw.uniform(0, 8) for _ in range(count)) if limit is None or draw.random() < 0.3 else None
+    )
     return {
-        "engine": engine, "page": page, "pool": pool // page * page, "mode": mode,
+        "engine": engine,
+        "page": page,
+        "pool": pool // page * page,
+        "mode": mode,
         "slots": None if crowded else draw.choice((None, draw.randint(5, 60))),
         "running": 40 if crowded else draw.randint(1, 24),
-        "chunk": draw.choice((64, 128, 512, 100_000)) // page * page, 
+        "chunk": draw.choice((64, 128, 512, 100_000)) // page * page,
         "conservativeness": draw.uniform(0.02, 0.2) if crowded else draw.uniform(0.3, 1.4),
-        "ignore_eos": mode == "radix_off" and draw.random() < 0.5, "overlap": draw.random() < 0.6,
-        "drafts": 3 if speculates else 0, "unit": 0 if not groups or mode == "radix_off" else draw.choice((page, 2 * page)),
-        "budget": draw.choice((64, 128, 512)), "full": draw.choice((1, 2)), "window": draw.choice((0, 0, 2)),
-        "window_blocks": draw.randint(2, 6), "states": draw.choice((0, 0, 3)), "align": draw.random() < 0.2,
-        "prompts": prompts, "rates": rates, "arrivals": arrivals, "group_tokens": [draw.randint(8, 40) for _ in range(groups)],
-        "servers": servers, "ranks": draw.choice((1, 1, 2)), "in_flight": limit, "incidents": incidents,
-        "ramp": draw.choice((0.0, 0.0, 3.0)), "delay": draw.choice((0.0, 0.0, 0.05)),
-        "restart": draw.uniform(0.2, 2), "per_server": draw.random() < 0.3, "in_turn": draw.random() < 0.3,
+        "ignore_eos": mode == "radix_off" and draw.random() < 0.5,
+        "overlap": draw.random() < 0.6,
+        "drafts": 3 if speculates else 0,
+        "unit": 0 if not groups or mode == "radix_off" else draw.choice((page, 2 * page)),
+        "budget": draw.choice((64, 128, 512)),
+        "full": draw.choice((1, 2)),
+        "window": draw.choice((0, 0, 2)),
+        "window_blocks": draw.randint(2, 6),
+        "states": draw.choice((0, 0, 3)),
+        "align": draw.random() < 0.2,
+        "prompts": prompts,
+        "rates": rates,
+        "arrivals": arrivals,
+        "group_tokens": [draw.randint(8, 40) for _ in range(groups)],
+        "servers": servers,
+        "ranks": draw.choice((1, 1, 2)),
+        "in_flight": limit,
+        "incidents": incidents,
+        "ramp": draw.choice((0.0, 0.0, 3.0)),
+        "delay": draw.choice((0.0, 0.0, 0.05)),
+        "restart": draw.uniform(0.2, 2),
+        "per_server": draw.random() < 0.3,
+        "in_turn": draw.random() < 0.3,
         "decode": [draw.uniform(0.01, 0.02), draw.uniform(1e-4, 1e-3), draw.uniform(1e-7, 1e-5)],
-        "prefill": [draw.uniform(0.005, 0.02), draw.uniform(1e-5, 1e-4), draw.uniform(1e-9, 1e-7), draw.uniform(0, 1e-3)],
-        "mixed": draw.uniform(0, 0.003), "speeds": [draw.uniform(0.8, 1.25) for _ in range(servers)],
-    }  # fmt: skip
+        "prefill": [
+            draw.uniform(0.005, 0.02),
+            draw.uniform(1e-5, 1e-4),
+            draw.uniform(1e-9, 1e-7),
+            draw.uniform(0, 1e-3),
+        ],
+        "mixed": draw.uniform(-0.01, 0.003),
+        "floor": draw.uniform(0, 0.03),
+        "speeds": [draw.uniform(0.8, 1.25) for _ in range(servers)],
+    }
 
 
 def through_kernel(fleet: dict[str, Any]) -> dict[str, Any]:
@@ -91,16 +118,25 @@ def through_kernel(fleet: dict[str, Any]) -> dict[str, Any]:
         base, each, context = fleet["decode"]
         kinds.append(ServerKind(rules, (base + each * batch) * speed, np.full(len(batch), context * speed)))
     feeding = Feeding(
-        fleet["in_flight"], fleet["ramp"], fleet["per_server"], fleet["in_turn"], fleet["delay"], fleet["restart"]
+        fleet["in_flight"],
+        fleet["ramp"],
+        fleet["per_server"],
+        fleet["in_turn"],
+        fleet["delay"],
+        fleet["restart"],
     )
     incidents = [Incident(*one) for one in fleet["incidents"]]
     spec = FleetSpec(kinds, range(fleet["servers"]), fleet["ranks"], feeding, incidents)
     prompts = np.array([prompt[:4] for prompt in fleet["prompts"]])
     workload = Workload(
-        prompts[:, 0], prompts[:, 1], prompts[:, 2],
+        prompts[:, 0],
+        prompts[:, 1],
+        prompts[:, 2],
         None if fleet["arrivals"] is None else np.array(fleet["arrivals"]),
-        group=prompts[:, 3], group_tokens=tuple(fleet["group_tokens"]), tokens_per_pass=np.array(fleet["rates"]),
-    ).validated()  # fmt: skip
+        group=prompts[:, 3],
+        group_tokens=tuple(fleet["group_tokens"]),
+        tokens_per_pass=np.array(fleet["rates"]),
+    ).validated()
     world, client = build(spec, workload)
     series = new_series(fleet["servers"] * fleet["ranks"], 64, 0.5)
     code = kernel.PAUSED
@@ -119,30 +155,54 @@ def through_kernel(fleet: dict[str, Any]) -> dict[str, Any]:
 def _schedule(fleet: dict[str, Any]) -> SglangSchedule | VllmSchedule:
     if fleet["engine"] == "vllm":
         return VllmSchedule(
-            fleet["running"], fleet["budget"], fleet["pool"] // fleet["page"], fleet["page"], fleet["full"],
-            fleet["window"], fleet["window_blocks"], fleet["states"], 1 if fleet["states"] else 0, fleet["unit"],
-            fleet["page"] if fleet["align"] else 0, fleet["overlap"], fleet["drafts"],
-        )  # fmt: skip
+            fleet["running"],
+            fleet["budget"],
+            fleet["pool"] // fleet["page"],
+            fleet["page"],
+            fleet["full"],
+            fleet["window"],
+            fleet["window_blocks"],
+            fleet["states"],
+            1 if fleet["states"] else 0,
+            fleet["unit"],
+            fleet["page"] if fleet["align"] else 0,
+            fleet["overlap"],
+            fleet["drafts"],
+        )
     mode = fleet["mode"]
     slots = MemoryRules(Version(0, 5, 12)).slots_per_request(
-        radix=mode != "radix_off", extra_buffer=mode.startswith("extra"), lazy=False,
-        overlap=mode != "extra_buffer_no_overlap", drafts=False, skip_lock=False,
-    )  # fmt: skip
+        radix=mode != "radix_off",
+        extra_buffer=mode.startswith("extra"),
+        lazy=False,
+        overlap=mode != "extra_buffer_no_overlap",
+        drafts=False,
+        skip_lock=False,
+    )
     return SglangSchedule(
-        fleet["running"], fleet["pool"], fleet["page"], fleet["slots"], slots, fleet["chunk"],
-        conservativeness=fleet["conservativeness"], overlap=fleet["overlap"], prefix_tokens=fleet["unit"],
-        draft_tokens=fleet["drafts"], radix_off=mode == "radix_off",
-    )  # fmt: skip
+        fleet["running"],
+        fleet["pool"],
+        fleet["page"],
+        fleet["slots"],
+        slots,
+        fleet["chunk"],
+        conservativeness=fleet["conservativeness"],
+        overlap=fleet["overlap"],
+        prefix_tokens=fleet["unit"],
+        draft_tokens=fleet["drafts"],
+        radix_off=mode == "radix_off",
+    )
 
 
 def _prefill(fleet: dict[str, Any], speed: float) -> PrefillCosts:
-    return PrefillCosts(*(seconds * speed for seconds in (*fleet["prefill"], fleet["mixed"])))
+    return PrefillCosts(*(seconds * speed for seconds in (*fleet["prefill"], fleet["mixed"], fleet["floor"])))
 
 
 def through_reference(fleet: dict[str, Any]) -> dict[str, Any]:
     """Runs the fleet through the reference."""
     prompts = [
-        reference.Prompt(i, *prompt[:3], rate, prompt[3], 0.0 if fleet["arrivals"] is None else fleet["arrivals"][i])
+        reference.Prompt(
+            i, *prompt[:3], rate, prompt[3], 0.0 if fleet["arrivals"] is None else fleet["arrivals"][i]
+        )
         for i, (prompt, rate) in enumerate(zip(fleet["prompts"], fleet["rates"], strict=True))
     ]
     running = fleet["running"]
@@ -152,9 +212,10 @@ def through_reference(fleet: dict[str, Any]) -> dict[str, Any]:
     for index, speed in enumerate(fleet["speeds"]):
         base, each, context = fleet["decode"]
         costs = reference.Costs(
-            [(base + each * batch) * speed for batch in range(running + 1)], [context * speed] * (running + 1),
-            *(seconds * speed for seconds in (*fleet["prefill"], fleet["mixed"])),
-        )  # fmt: skip
+            [(base + each * batch) * speed for batch in range(running + 1)],
+            [context * speed] * (running + 1),
+            *(seconds * speed for seconds in (*fleet["prefill"], fleet["mixed"], fleet["floor"])),
+        )
         ranks = [_scheduler(fleet, costs, running) for _ in range(fleet["ranks"])]
         room = 10**9 if fleet["in_flight"] is None else fleet["in_flight"]
         if fleet["ramp"] and fleet["in_flight"] is not None and fleet["in_flight"] > 1:
@@ -170,9 +231,14 @@ def through_reference(fleet: dict[str, Any]) -> dict[str, Any]:
         for step in range(1, fleet["in_flight"]):
             ramp += [(fleet["ramp"] * step / fleet["in_flight"], index) for index in range(fleet["servers"])]
     reference.run(
-        servers, list(prompts), ramp=ramp, incidents=sorted(fleet["incidents"]), delay=fleet["delay"],
-        restart=fleet["restart"], in_turn=fleet["in_turn"],
-    )  # fmt: skip
+        servers,
+        list(prompts),
+        ramp=ramp,
+        incidents=sorted(fleet["incidents"]),
+        delay=fleet["delay"],
+        restart=fleet["restart"],
+        in_turn=fleet["in_turn"],
+    )
     return {"prompts": prompts, "tokens": sum(rank.tokens for server in servers for rank in server.ranks)}
 
 
@@ -180,16 +246,25 @@ def _scheduler(fleet: dict[str, Any], costs: reference.Costs, running: int) -> r
     cache = reference.Cache(fleet["unit"], fleet["group_tokens"])
     if fleet["engine"] == "sglang":
         own = {
-            "pool": fleet["pool"], "page": fleet["page"], "chunk": fleet["chunk"], "drafts": fleet["drafts"],
-            "conservativeness": fleet["conservativeness"], "ignore_eos": fleet["ignore_eos"],
-        }  # fmt: skip
+            "pool": fleet["pool"],
+            "page": fleet["page"],
+            "chunk": fleet["chunk"],
+            "drafts": fleet["drafts"],
+            "conservativeness": fleet["conservativeness"],
+            "ignore_eos": fleet["ignore_eos"],
+        }
         return type("Own", (reference.Sglang,), own)(costs, running, fleet["overlap"], cache)
     own = {
-        "blocks": fleet["pool"] // fleet["page"], "block": fleet["page"], "budget": fleet["budget"],
-        "drafts": fleet["drafts"], "full": fleet["full"], "window": fleet["window"],
-        "window_blocks": fleet["window_blocks"], "states": fleet["states"],
+        "blocks": fleet["pool"] // fleet["page"],
+        "block": fleet["page"],
+        "budget": fleet["budget"],
+        "drafts": fleet["drafts"],
+        "full": fleet["full"],
+        "window": fleet["window"],
+        "window_blocks": fleet["window_blocks"],
+        "states": fleet["states"],
         "align": fleet["page"] if fleet["align"] else 0,
-    }  # fmt: skip
+    }
     return type("Own", (reference.Vllm,), own)(costs, running, fleet["overlap"], cache)
 
 
@@ -206,7 +281,9 @@ def differences(seed: int) -> list[str]:
         for name in ("submitted", "admitted", "first_token", "finished"):
             here, there = mine[name][i], getattr(prompt, name)
             there = float("nan") if there is None else there
-            if not (here == there or (here != here and there != there) or abs(here - there) <= 1e-9 * abs(there)):
+            if not (
+                here == there or (here != here and there != there) or abs(here - there) <= 1e-9 * abs(there)
+            ):
                 found.append(f"prompt {i}: {name} {here!r} against {there!r}")
         for name in ("server", "retractions", "made"):
             here, there = mine[name][i], getattr(prompt, name)
@@ -217,8 +294,19 @@ def differences(seed: int) -> list[str]:
         if OUTCOMES[mine["outcome"][i] % 4] != prompt.outcome:
             found.append(f"prompt {i}: {OUTCOMES[mine['outcome'][i] % 4]} against {prompt.outcome}")
     for name in ("admitted", "first_token", "finished"):
-        here = [i for _, i in sorted((mine[name][i], i) for i in range(len(mine[name])) if mine[name][i] == mine[name][i])]
-        there = [p.number for p in sorted((p for p in theirs["prompts"] if getattr(p, name) is not None), key=lambda p: (getattr(p, name), p.number))]
+        here = [
+            i
+            for _, i in sorted(
+                (mine[name][i], i) for i in range(len(mine[name])) if mine[name][i] == mine[name][i]
+            )
+        ]
+        there = [
+            p.number
+            for p in sorted(
+                (p for p in theirs["prompts"] if getattr(p, name) is not None),
+                key=lambda p: (getattr(p, name), p.number),
+            )
+        ]
         if here != there:
             found.append(f"order of {name} differs")
     return found

@@ -1,7 +1,9 @@
 """A plain reference of two schedulers and a client: every decode pass is walked, every list is searched.
 
-Written from the engines' own code (SGLang 0.5.12 `scheduler.py`, `schedule_policy.py`, `schedule_batch.py`; vLLM
-`v1/core/sched/scheduler.py`) and the facts about them, with its own numbers. It shares nothing with the kernel.
+Written from the engines' own code (SGLang 0.5.12 `scheduler.py`, `schedule_policy.py`,
+`schedule_batch.py`; vLLM
+`v1/core/sched/scheduler.py`) and the facts about them, with its own numbers. It shares nothing with the
+kernel.
 """
 
 from __future__ import annotations
@@ -55,6 +57,7 @@ class Costs:
     per_token_context: float
     per_sequence: float
     mixed_fixed: float
+    floor: float
 
     def decode(self, seats: list[Seat]) -> float:
         context = sum(seat.prompt.input + seat.made for seat in seats)
@@ -85,14 +88,14 @@ class Cache:
             return 0
         return min(self.lengths[prompt.group], prompt.input - 1) // self.unit * self.unit
 
-    def found(self, prompt: Prompt, free: float) -> int:
-        length, group = self.length(prompt), prompt.group
-        if not length or not self.ready.get(group):
-            return 0
-        if self.held.get(group, 0) == 0 and self.inserted - self.touched.get(group, 0.0) > free:
-            self.ready[group] = False
-            return 0
-        return length
+    def squeeze(self, free: float) -> None:
+        """So much is free: the newest tokens of the cache fit into it, older ones are evicted for good."""
+        for group, touched in self.touched.items():
+            if self.held.get(group, 0) == 0 and self.inserted - touched > free:
+                self.ready[group] = False
+
+    def found(self, prompt: Prompt) -> int:
+        return self.length(prompt) if self.ready.get(prompt.group) else 0
 
     def take(self, prompt: Prompt) -> None:
         if self.length(prompt):
@@ -144,6 +147,8 @@ class Scheduler:
 
     def pass_ends(self, now: float) -> None:
         """One pass is over: tokens are made, requests finish, results of the pass before are read."""
+        if not self.prompts and self.cache.unit:
+            self.cache.squeeze(self.free_after_pass())
         for seat in self.all_seats():
             if seat.finished and not seat.read:
                 self.read(seat)
@@ -175,6 +180,9 @@ class Scheduler:
     def pass_over(self) -> None:
         raise NotImplementedError
 
+    def free_after_pass(self) -> float:
+        raise NotImplementedError
+
     def compose(self, now: float) -> None:
         raise NotImplementedError
 
@@ -198,8 +206,10 @@ class Sglang(Scheduler):
         self.steps = 0
 
     def all_seats(self) -> list[Seat]:
-        return self.running + [seat for seat in self.prompts if seat not in self.running] + (
-            [self.chunked] if self.chunked and self.chunked not in self.prompts else []
+        return (
+            self.running
+            + [seat for seat in self.prompts if seat not in self.running]
+            + ([self.chunked] if self.chunked and self.chunked not in self.prompts else [])
         )
 
     def whole(self, tokens: float) -> int:
@@ -215,12 +225,15 @@ class Sglang(Scheduler):
         kept = sum(self.whole(length) for length in self.cache.kept())
         return kept + sum(self.stored(s, s.prompt.rate * passes) for s in seats if not s.read)
 
+    def free_after_pass(self) -> float:
+        return self.pool // self.page * self.page - self.used(self.running, 1)
+
     def compose(self, now: float) -> None:
         for _ in range(2):
             self.prompts, self.decoders = [], []
             if self.fill(now):
                 seconds = self.costs.prefill_fixed + self.costs.prompts(self.prompts)
-                self.ends = now + seconds
+                self.ends = now + max(seconds, self.costs.floor)
                 return
             if self.decode(now):
                 self.ends = now + self.costs.decode(self.running)
@@ -235,7 +248,11 @@ class Sglang(Scheduler):
 
     def current_ratio(self) -> float:
         top = min(0.7 * self.conservativeness, 1.0)
-        return max(self.ratio - self.steps * ((top - top * 0.14) / 600), top * 0.14) if self.steps > 0 else self.ratio
+        return (
+            max(self.ratio - self.steps * ((top - top * 0.14) / 600), top * 0.14)
+            if self.steps > 0
+            else self.ratio
+        )
 
     def fill(self, now: float) -> bool:
         if (self.full or not self.waiting) and self.chunked is None:
@@ -271,7 +288,7 @@ class Sglang(Scheduler):
             if self.full:
                 break
             prompt = self.waiting[0]
-            found = self.cache.found(prompt, free)
+            found = self.cache.found(prompt)
             room_total = free - (found if found and self.cache.held.get(prompt.group, 0) == 0 else 0)
             exact = prompt.input + prompt.made - found
             extend = math.ceil(exact)
@@ -291,7 +308,7 @@ class Sglang(Scheduler):
                     states.sort(key=lambda state: state[0])
                 elif prompt.asked - prompt.made > 0:
                     left, at = prompt.asked - prompt.made, 0
-                    for at in range(len(states)):  # noqa: B007
+                    for at in range(len(states)):
                         if left <= states[at][0]:
                             break
                     states.insert(at, (left, prompt.input + prompt.made))
@@ -410,6 +427,10 @@ class Vllm(Scheduler):
         tokens = seat.prompt.input + seat.made - seat.todo - seat.shared
         return tokens + self.drafts - 1 if seat.todo == 0 else tokens
 
+    def free_after_pass(self) -> float:
+        grown = sum(self.held(self.stored(s) + s.prompt.rate) - self.held(self.stored(s)) for s in self.seats)
+        return (self.free() - grown) * self.block
+
     def free(self) -> int:
         kept = sum(self.held(length) - self.states for length in self.cache.kept())
         return self.blocks - kept - sum(self.held(self.stored(seat)) for seat in self.seats)
@@ -465,7 +486,7 @@ class Vllm(Scheduler):
             at += 1
         while self.waiting and not preempted and len(self.seats) < self.cap and budget > 0:
             prompt = self.waiting[0]
-            found = self.cache.found(prompt, free * self.block)
+            found = self.cache.found(prompt)
             exact = prompt.input + prompt.made - found
             todo = math.ceil(exact)
             take = self.chunk(found, min(todo, budget), todo + found)
@@ -488,9 +509,9 @@ class Vllm(Scheduler):
         if not self.prompts:
             seconds = self.costs.decode(self.decoders)
         elif self.decoders:
-            seconds += self.costs.decode(self.decoders) + self.costs.mixed_fixed
+            seconds = self.costs.decode(self.decoders) + max(0.0, seconds + self.costs.mixed_fixed)
         else:
-            seconds += self.costs.prefill_fixed
+            seconds = max(self.costs.floor, seconds + self.costs.prefill_fixed)
         self.ends = now + seconds
 
     def pass_over(self) -> None:

@@ -1,7 +1,7 @@
 """How vLLM V1 schedules: the numbers its scheduler goes by, from a memory plan, by version.
 
-Source: `v1/core/sched/scheduler.py`, `v1/core/kv_cache_manager.py`, `v1/core/block_pool.py`, `config/` of 0.20.2
-and 0.33.0.
+Source: `v1/core/sched/scheduler.py`, `v1/core/kv_cache_manager.py`, `v1/core/block_pool.py`, `config/` of
+0.20.2 and 0.33.0.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ RESERVE_FULL_PROMPT = True
 class VllmSchedule:
     """What one engine core goes by.
 
-    A request of n tokens holds full_groups × ceil(n ÷ block_tokens) + window_groups × min(that, window_blocks)
-    + state_blocks of the `blocks`.
+    A request of n tokens holds full_groups × ceil(n ÷ block_tokens) + window_groups × min(that,
+    window_blocks) + state_blocks of the `blocks`.
 
     Attributes:
         max_num_seqs, budget_tokens: most running requests, and tokens of one step.

@@ -1,7 +1,7 @@
 """`@compiled`: numba where it is installed, the same plain Python where it is not.
 
-Compiled code is kept in a folder named after the kernel's whole source: numba itself looks only at the file of
-the function it loads, and would go on with a stale callee.
+Compiled code is kept in a folder named after the kernel's whole source: numba itself looks only at the file
+of the function it loads, and would go on with a stale callee.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One scheduler through time: begin a phase, end it, cut it short, submit, abort, drop everything.
 
-A phase is a pass with prefill, or a stretch of decode passes over which nothing changes but lengths. These are
-what a fleet's loop (`fleet`) and a single emulated server (`simulate.scheduler`) are both made of.
+A phase is a pass with prefill, or a stretch of decode passes over which nothing changes but lengths. These
+are what a fleet's loop (`fleet`) and a single emulated server (`simulate.scheduler`) are both made of.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from headrace.simulate.kernel.compiled import compiled
 from headrace.simulate.kernel.pools import (
     drop_prefix,
     has_leavers,
+    note_evictions,
     passes_that_fit,
     remove_known,
 )
@@ -151,11 +152,11 @@ def begin(w: World, s: int, now: float) -> None:
         sch.quadratic = 0.0
         sch.prefill_part = prefill_seconds(w, s)
         if is_sglang or lanes == 0:
-            sch.prefill_part += rule.prefill_fixed
+            sch.prefill_part = max(rule.prefill_floor, sch.prefill_part + rule.prefill_fixed)
             sch.cause = C_PREFILL
             sch.linear = sch.prefill_part
         else:
-            sch.prefill_part += rule.mixed_fixed
+            sch.prefill_part = max(0.0, sch.prefill_part + rule.mixed_fixed)
             sch.linear = decode + sch.prefill_part
         sch.phase_end = now + sch.linear
         return
@@ -212,7 +213,7 @@ def token_made(w: World, s: int, i: int, at: float) -> None:
     sch.generated += made - slot.made
     slot.made = made
     slot.todo = 0.0
-    slot.left = int(math.ceil((request.output - made) / slot.rate))
+    slot.left = math.ceil((request.output - made) / slot.rate)
     if np.isnan(request.first_token):
         request.first_token = at
     if request.group >= 0:
@@ -226,10 +227,7 @@ def decode_slot(w: World, s: int, i: int, steps: int) -> None:
     """A slot makes the tokens of so many passes."""
     sch, slot = w.schedulers[s], w.slots[s][i]
     slot.left -= steps
-    if slot.left <= 0:
-        made = float(w.requests[slot.request].output)
-    else:
-        made = slot.made + slot.rate * steps
+    made = float(w.requests[slot.request].output) if slot.left <= 0 else slot.made + slot.rate * steps
     sch.generated += made - slot.made
     slot.made = made
 
@@ -250,6 +248,7 @@ def end(w: World, s: int) -> None:
         sch.prefills += 1
     else:
         sch.ratio_steps += steps
+        note_evictions(w, s, steps)
     merged = int(sch.decoding)
     for i in range(sch.slots):
         slot = slots[i]

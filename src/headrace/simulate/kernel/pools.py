@@ -12,7 +12,7 @@ from headrace.simulate.kernel.records import FRESH, KNOWN, World
 @compiled
 def pages_of(rule: Any, tokens: float) -> int:
     """Pages of a request's own tokens (those of a shared prefix excluded; below 0 counts as 0)."""
-    pages = max(0, int(math.ceil(tokens)))
+    pages = max(0, math.ceil(tokens))
     if rule.page_tokens > 1:
         pages = (pages + rule.page_tokens - 1) // rule.page_tokens
     held = rule.full_groups * pages + rule.fixed_pages
@@ -50,8 +50,8 @@ def stored_tokens(rule: Any, slot: Any) -> float:
 
 @compiled
 def pages_after(w: World, s: int, passes: int) -> int:
-    """Pages in use (of all slots not yet freed, and of shared prefixes that somebody holds) once every slot has
-    decoded that many passes more.
+    """Pages in use (of all slots not yet freed, and of shared prefixes that somebody holds) once every slot
+    has decoded that many passes more.
     """
     sch, slots = w.schedulers[s], w.slots[s]
     rule = w.rules[sch.kind]
@@ -102,22 +102,29 @@ def states_used(w: World, s: int) -> int:
 
 
 @compiled
-def prefix_hit(w: World, s: int, r: int, free_tokens: float) -> int:
+def prefix_hit(w: World, s: int, r: int) -> int:
     """Tokens of a request's prefix that are in the cache.
 
-    The cache evicts what was used least recently: a prefix that nobody holds is still there if less has gone
-    into the cache since its last use than the pool has free.
+    The cache evicts what was used least recently. What nobody holds is gone once more went into the cache
+    since its last use than the pool had free: once `touched` has come below the highest of (churn - free).
     """
     tokens = shared_tokens(w, s, r)
     if tokens == 0:
         return 0
     group = w.groups[s][w.requests[r].group]
-    if group.ready == 0:
-        return 0
-    if group.held == 0 and w.schedulers[s].churn - group.touched > free_tokens:
+    if group.held == 0 and group.touched < w.schedulers[s].evicted_below:
         group.ready = 0
-        return 0
-    return tokens
+    return tokens if group.ready == 1 else 0
+
+
+@compiled
+def note_evictions(w: World, s: int, passes: int) -> None:
+    """Keeps up with what the cache has evicted when these decode passes are through."""
+    sch = w.schedulers[s]
+    rule = w.rules[sch.kind]
+    if rule.prefix_tokens > 0:
+        free = (rule.pool_pages - pages_after(w, s, passes)) * rule.page_tokens
+        sch.evicted_below = max(sch.evicted_below, sch.churn - free)
 
 
 @compiled
@@ -147,11 +154,10 @@ def drop_prefix(w: World, s: int, r: int) -> None:
 @compiled
 def has_leavers(w: World, s: int) -> bool:
     """Whether a slot holds a finished request."""
-    slots = w.slots[s]
+    slots, leaving = w.slots[s], 0
     for i in range(w.schedulers[s].slots):
-        if slots[i].flag == FRESH or slots[i].flag == KNOWN:
-            return True
-    return False
+        leaving += slots[i].flag == FRESH or slots[i].flag == KNOWN
+    return leaving > 0
 
 
 @compiled
@@ -187,7 +193,9 @@ def remove_known(w: World, s: int, start: int) -> int:
 
 @compiled
 def take_slot(w: World, s: int, r: int, todo: float, now: float) -> None:
-    """Puts a waiting request into the next slot, with `todo` tokens to prefill and `now` of them in this pass."""
+    """Puts a waiting request into the next slot, with `todo` tokens to prefill and `now` of them in this
+    pass.
+    """
     sch, request = w.schedulers[s], w.requests[r]
     slot = w.slots[s][sch.slots]
     slot.request = r

@@ -65,9 +65,11 @@ RULES: Mapping[str, Any] = {
     "lane_tokens": _INT,  # of one decode lane (1 + drafts)
     "reserve_full": _INT,  # 1: a prompt is admitted only where all of it fits
     "align_tokens": _INT,  # prefill chunks end at multiples of this (state checkpoints); 0 = anywhere
-    # Seconds. A decode pass of b lanes over C context tokens: decode_fixed[kind, b] + decode_context[kind, b] × C.
-    # A prefill pass: fixed + per token + per token × context + per sequence. Both together: the decode pass,
-    # mixed_fixed, and what varies with the prefill.
+    # Seconds. A decode pass of b lanes over C context tokens: decode_fixed[kind, b] + decode_context[kind,
+    # b] × C. A prefill pass: fixed + per token + per token × context + per sequence, at least the floor. Both
+    # together: the decode pass, and what varies with the prefill + mixed_fixed where that is above 0 (below,
+    # it is hidden).
+    "prefill_floor": _FLOAT,
     "prefill_fixed": _FLOAT,
     "prefill_token": _FLOAT,
     "prefill_token_context": _FLOAT,
@@ -98,6 +100,7 @@ SCHEDULER: Mapping[str, Any] = {
     "ended": _INT,  # requests in the scheduler's row of `ended`, which nobody has collected yet
     "shared_pages": _INT,
     "churn": _FLOAT,  # tokens that have gone into the prefix cache
+    "evicted_below": _FLOAT,  # highest (churn - free tokens) so far: what was touched before is evicted
     "passes": _INT,
     "prefills": _INT,
     "generated": _FLOAT,

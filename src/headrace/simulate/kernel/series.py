@@ -1,4 +1,6 @@
-"""Time series of every scheduler on one grid, thinned as the time grows: memory does not grow with the job."""
+"""Time series of every scheduler on one grid, thinned as the time grows: memory does not grow with the
+job.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +21,13 @@ COLUMNS = (
 
 
 class Series(NamedTuple):
-    """Samples at 0, step, 2 × step …; `count` rows of each scheduler are filled.
+    """Samples at 0, step, 2 × step …; `filled` rows of each scheduler are filled.
 
     `columns` is schedulers × rows × COLUMNS: gauges as of that moment, totals since the start.
     """
 
     step_seconds: NDArray[np.float64]  # one entry; doubles when the rows are full
-    count: NDArray[np.int64]
+    filled: NDArray[np.int64]
     columns: NDArray[np.float64]
 
 
@@ -40,19 +42,19 @@ def new_series(schedulers: int, rows: int, step_seconds: float) -> Series:
 def thin(out: Series) -> None:
     """Keeps every other sample and doubles the step."""
     out.step_seconds[0] *= 2.0
-    for s in range(len(out.count)):
-        kept = (out.count[s] + 1) // 2
+    for s in range(len(out.filled)):
+        kept = (out.filled[s] + 1) // 2
         for row in range(1, kept):
             out.columns[s, row] = out.columns[s, 2 * row]
-        out.count[s] = kept
+        out.filled[s] = kept
 
 
 @compiled
 def sample(w: World, s: int, until: float, out: Series) -> None:
     """Fills the grid points before `until` from the present phase."""
     sch, slots = w.schedulers[s], w.slots[s]
-    while out.count[s] * out.step_seconds[0] < until:
-        row = out.count[s]
+    while out.filled[s] * out.step_seconds[0] < until:
+        row = out.filled[s]
         if row >= out.columns.shape[1]:
             thin(out)
             continue
@@ -80,4 +82,4 @@ def sample(w: World, s: int, until: float, out: Series) -> None:
         column[9] = sch.passes + steps
         column[10] = sch.retracted
         column[11] = w.cause_seconds[s, C_PREFILL]
-        out.count[s] = row + 1
+        out.filled[s] = row + 1

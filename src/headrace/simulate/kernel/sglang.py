@@ -63,8 +63,9 @@ def lasts_without_eos(
 ) -> int:
     """Whether memory lasts if everybody runs to max_new_tokens (`add_one_req_ignore_eos`).
 
-    `left` and `occupied` hold what each still makes and what its end frees, the first to end first; `known` is
-    how many entries they have, -1 before the first call of a pass. Returns the new count, negative (-1 - count)
+    `left` and `occupied` hold what each still makes and what its end frees, the first to end first; `known`
+    is how many entries they have, -1 before the first call of a pass. Returns the new count, negative (-1
+    - count)
     where memory does not last.
     """
     sch, slots, request = w.schedulers[s], w.slots[s], w.requests[r]
@@ -123,7 +124,7 @@ def admit(w: World, s: int, now: float) -> int:
         room = min(chunk_left, int(free - reserved))
         if room <= 0:
             room = chunk_left
-        todo = int(math.ceil(slot.todo))
+        todo = math.ceil(slot.todo)
         take = min(todo, room)
         slot.now = float(take) if take < todo else slot.todo
         paged = whole_pages(rule, take)
@@ -141,12 +142,12 @@ def admit(w: World, s: int, now: float) -> int:
             break
         r = int(sch.first_waiting)
         request = w.requests[r]
-        hit = prefix_hit(w, s, r, free)
+        hit = prefix_hit(w, s, r)
         available = free
         if hit > 0 and w.groups[s][request.group].held == 0:
             available -= hit
         exact = request.input + request.made - hit
-        extend = int(math.ceil(exact))
+        extend = math.ceil(exact)
         take = extend
         paged = whole_pages(rule, extend)
         if rule.eos_ignored == 1:

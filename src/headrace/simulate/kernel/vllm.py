@@ -79,8 +79,8 @@ def next_pass(w: World, s: int, now: float) -> bool:
             wanted = held + slot.rate
             spent = int(rule.lane_tokens)
         else:
-            todo = int(math.ceil(slot.todo))
-            total = int(math.ceil(slot.input + slot.made))
+            todo = math.ceil(slot.todo)
+            total = math.ceil(slot.input + slot.made)
             spent = aligned_chunk(rule, total - todo, min(todo, budget), total)
             if spent == 0:
                 i += 1
@@ -112,9 +112,9 @@ def next_pass(w: World, s: int, now: float) -> bool:
             break
         r = int(sch.first_waiting)
         request = w.requests[r]
-        hit = prefix_hit(w, s, r, float(free * rule.page_tokens))
+        hit = prefix_hit(w, s, r)
         exact = request.input + request.made - hit
-        todo = int(math.ceil(exact))
+        todo = math.ceil(exact)
         take = aligned_chunk(rule, hit, min(todo, budget), todo + hit)
         now_tokens = float(take) if take < todo else exact
         prefix = shared_tokens(w, s, r)
