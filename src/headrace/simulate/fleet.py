@@ -24,9 +24,8 @@ _BEFALL = {"dies": 0, "up": 1, "drains": 2, "rolls": 3}
 class ServerKind:
     """Servers that are alike: rules, and seconds of a decode pass by batch size 0 … cap.
 
-    `decode_fixed[b]` and `decode_context[b]` × context tokens; a batch that is padded to a captured size
-    has the
-    seconds of that size.
+    `decode_fixed[b]` and `decode_context[b]` × context tokens; a batch that is padded to a captured size has
+    the seconds of that size.
     """
 
     rules: ServerRules
@@ -43,8 +42,7 @@ class ServerKind:
 
 @dataclass(frozen=True)
 class Incident:
-    """Something that befalls a server: `dies`, `up`, `drains` (then restarts), or `rolls` (it and all after
-    it, one by one)."""
+    """What befalls a server: it `dies`, is `up`, `drains` (and restarts), or `rolls`, as all after it."""
 
     at_seconds: float
     server: int

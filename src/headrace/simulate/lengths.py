@@ -78,8 +78,7 @@ def drawn(
     if count < 1 or (max_tokens is not None and max_tokens < 1) or context_tokens <= shared_tokens + 2:
         raise UsageError(
             f"{count:,} prompts with at most {max_tokens} tokens each in a context of {context_tokens:,}: "
-            f"there is "
-            "nothing to generate. Give at least 1 of each, and a context that holds the prompt."
+            "there is nothing to generate. Give at least 1 of each, and a context that holds the prompt."
         )
     source = np.random.SeedSequence(seed)
     lengths, inputs, arrivals, accepted = (np.random.default_rng(part) for part in source.spawn(4))

@@ -32,21 +32,21 @@ class Outcome:
 
     Attributes:
         seconds: simulated: the makespan where all is done.
-        finished, failed, prompts: requests; failed ones did not fit even alone.
+        prompts, finished, failed: requests; failed ones did not fit even alone.
         stuck: why nothing went on although requests were unfinished, or "".
-        generated_tokens: made; completed_tokens: of finished requests; lost_tokens: made and thrown away.
-        prefilled_tokens, cached_tokens: prompt tokens computed, recomputed ones included, and found in the
-        cache. mean_latency_seconds, mean_first_token_seconds: of finished requests, from sending.
-        ramp_seconds: the first mean latency: until then few have finished, and finished ones alone mislead.
+        generated_tokens, completed_tokens, lost_tokens: made; of finished requests; made and thrown away.
+        prefilled_tokens, cached_tokens: prompt tokens computed, again after a retraction too; found cached.
+        mean_latency_seconds, mean_first_token_seconds: of finished requests, from sending.
+        mean_token_seconds: mean over finished requests of seconds per output token after the first.
+        ramp_seconds: the first mean latency: until then few have finished, and they alone mislead.
         tail_seconds: from the sending of the last prompt to the end.
-        running, cap: mean over the whole time of one scheduler, and its limit.
-        steady: what the stretch between ramp and tail shows, where there is one.
-        cause_shares: of all schedulers' time, by CAUSES: idle, client (running below the cap and nothing
-        queued),
-            slots (the cap), tokens (KV pool or admission), prefill, tail (as client, no prompt left to send).
+        cap, kv_capacity_tokens, state_slots, page_tokens: of one scheduler.
+        cause_shares: of all schedulers' time, by CAUSES: idle; client (fewer running than the cap, nothing
+            queued); slots (the cap); tokens (KV pool or admission); prefill; tail (no prompt left).
         retractions: of requests (preemptions).
         passes, prefills: of all schedulers.
-        gpus: of the whole fleet.
+        servers, schedulers, gpus: of the whole fleet.
+        finish_seconds: when each finished request did, in order.
     """
 
     seconds: float
@@ -61,6 +61,7 @@ class Outcome:
     cached_tokens: float
     mean_latency_seconds: float
     mean_first_token_seconds: float
+    mean_token_seconds: float
     ramp_seconds: float
     tail_seconds: float
     cap: int
@@ -168,6 +169,7 @@ class Outcome:
             "output_tokens_per_s_finished_only": self.completed_tokens_per_second,
             "mean_latency_s": self.mean_latency_seconds,
             "mean_ttft_s": self.mean_first_token_seconds,
+            "mean_tpot_s": self.mean_token_seconds,
             "ramp_seconds": self.ramp_seconds,
             "tail_seconds": self.tail_seconds,
             "retractions": self.retractions,

@@ -20,9 +20,8 @@ _UNLIMITED = 1 << 40
 class PrefillCosts:
     """Seconds of prompt tokens: a pass costs fixed + per token + per token × context + per sequence.
 
-    It costs `floor` at least: a few tokens are read past the same weights. In a decode pass (vLLM) prompt
-    tokens add
-    what varies + `mixed_fixed` where that is above 0; a negative one says how much hides behind the decode.
+    It costs `floor` at least: a few tokens need the same weights read. In a decode pass (vLLM) prompt tokens
+    add what varies + `mixed_fixed` where that is above 0; a negative one says how much hides behind decode.
     """
 
     fixed: float = 0.0

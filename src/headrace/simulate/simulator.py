@@ -67,6 +67,8 @@ def _outcome(
     done = column(asked, "outcome") == DONE
     latency = (finished_at - submitted)[done]
     first = (column(asked, "first_token") - submitted)[done]
+    made_tokens = column(asked, "made")[done]
+    after_first = (latency - first)[made_tokens > 1] / (made_tokens[made_tokens > 1] - 1)
     mean_latency = float(latency.mean()) if len(latency) else float("nan")
     sent_all = bool(np.all(np.isfinite(submitted)))
     tail = seconds - float(np.max(submitted)) if sent_all and code == kernel.ALL_DONE else 0.0
@@ -91,6 +93,7 @@ def _outcome(
         completed_tokens=total("completed"), lost_tokens=total("lost"), prefilled_tokens=total("prefilled"),
         cached_tokens=total("cached"), mean_latency_seconds=mean_latency,
         mean_first_token_seconds=float(first.mean()) if len(first) else float("nan"),
+        mean_token_seconds=float(after_first.mean()) if len(after_first) else float("nan"),
         ramp_seconds=0.0 if np.isnan(mean_latency) else min(mean_latency, seconds), tail_seconds=tail,
         cap=rules.cap, kv_capacity_tokens=rules.kv_capacity_tokens, state_slots=rules.state_slots,
         page_tokens=_page(spec), cause_shares=shares, retractions=int(total("retracted")),

@@ -76,8 +76,7 @@ class StepScale:
 def step_scale(plan: MemoryPlan, points: tuple[StepPoint, ...], context_tokens: float) -> StepScale:
     """Returns how timed steps of the planned server differ from the step model's.
 
-    Variants of the server keep its scale: what a change does to the model's seconds it does to the scaled
-    ones.
+    Variants of the server keep the scale: a change does to the scaled seconds what it does to the model's.
 
     Args:
         context_tokens: that a running request held, on average.

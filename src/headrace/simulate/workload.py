@@ -18,8 +18,7 @@ class Workload:
     """Prompts as arrays of equal length.
 
     Attributes:
-        input_tokens, output_tokens: at least 1 each. Outputs are what a request really makes,
-            right-truncated at
+        input_tokens, output_tokens: at least 1 each. Outputs are what a request really makes, cut at
             `asked_tokens` (max_tokens).
         asked_tokens: what it asks for; an engine's admission goes by it.
         arrival: seconds from the start, or None: all are there from the start.

@@ -35,13 +35,16 @@ def random_fleet(seed: int) -> dict[str, Any]:
     if crowded:
         longest_input, longest_output = 40, 900
         pool = int(draw.uniform(3000, 9000))
-    elif beyond == 6000:
+    slotted = not crowded and draw.random() < 0.3  # state slots bind, the pool does not
+    if slotted:
+        pool += 8 * (longest_input + longest_output) + 8000
+    elif beyond == 6000 and not crowded:
         pool += int(draw.uniform(4000, 12_000))
     mode = draw.choice(tuple(SLOTS))
     speculates = draw.random() < 0.15
-    count = draw.randint(1, 45) if not crowded else 60
+    count = draw.randint(1, 45) if not crowded and not slotted else 60
     groups = draw.choice((0, 0, 1, 3))
-    limit = draw.choice((None, 1, 3, 8, 20)) if not crowded else 40
+    limit = draw.choice((None, 1, 3, 8, 20)) if not crowded and not slotted else 40
     servers = draw.randint(1, 3)
     incidents: list[tuple[float, int, str]] = []
     if draw.random() < 0.25:
@@ -69,7 +72,11 @@ def random_fleet(seed: int) -> dict[str, Any]:
         "page": page,
         "pool": pool // page * page,
         "mode": mode,
-        "slots": None if crowded else draw.choice((None, draw.randint(5, 60))),
+        "slots": None
+        if crowded
+        else draw.randint(5, 40)
+        if slotted
+        else draw.choice((None, draw.randint(5, 60))),
         "running": 40 if crowded else draw.randint(1, 24),
         "chunk": draw.choice((64, 128, 512, 100_000)) // page * page,
         "conservativeness": draw.uniform(0.02, 0.2) if crowded else draw.uniform(0.3, 1.4),

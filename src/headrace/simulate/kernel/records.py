@@ -65,10 +65,9 @@ RULES: Mapping[str, Any] = {
     "lane_tokens": _INT,  # of one decode lane (1 + drafts)
     "reserve_full": _INT,  # 1: a prompt is admitted only where all of it fits
     "align_tokens": _INT,  # prefill chunks end at multiples of this (state checkpoints); 0 = anywhere
-    # Seconds. A decode pass of b lanes over C context tokens: decode_fixed[kind, b] + decode_context[kind,
-    # b] × C. A prefill pass: fixed + per token + per token × context + per sequence, at least the floor. Both
-    # together: the decode pass, and what varies with the prefill + mixed_fixed where that is above 0 (below,
-    # it is hidden).
+    # Seconds. A decode pass of b lanes: decode_fixed[kind, b] + decode_context[kind, b] × context tokens.
+    # A prefill pass: fixed + per token + per token × context + per sequence, at least the floor. Both at
+    # once: the decode pass, and what varies with the prefill + mixed_fixed where above 0 (else hidden).
     "prefill_floor": _FLOAT,
     "prefill_fixed": _FLOAT,
     "prefill_token": _FLOAT,

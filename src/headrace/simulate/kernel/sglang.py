@@ -64,8 +64,7 @@ def lasts_without_eos(
     """Whether memory lasts if everybody runs to max_new_tokens (`add_one_req_ignore_eos`).
 
     `left` and `occupied` hold what each still makes and what its end frees, the first to end first; `known`
-    is how many entries they have, -1 before the first call of a pass. Returns the new count, negative (-1
-    - count)
+    is how many entries they have, -1 before the first call of a pass. Returns the new count, or -1 - count
     where memory does not last.
     """
     sch, slots, request = w.schedulers[s], w.slots[s], w.requests[r]
