@@ -1,7 +1,7 @@
 """One scheduler through time: begin a phase, end it, cut it short, submit, abort, drop everything.
 
 A phase is a pass with prefill, or a stretch of decode passes over which nothing changes but lengths. These
-are what a fleet's loop (`fleet`) and a single emulated server (`simulate.scheduler`) are both made of.
+are what a fleet's loop (`fleet`) and a single emulated server (`simulate.live_scheduler`) are both made of.
 """
 
 from __future__ import annotations
@@ -211,6 +211,7 @@ def token_made(w: World, s: int, i: int, at: float) -> None:
     request = w.requests[slot.request]
     made = min(slot.made + 1.0, float(request.output))
     sch.generated += made - slot.made
+    sch.firsts += 1
     slot.made = made
     slot.todo = 0.0
     slot.left = math.ceil((request.output - made) / slot.rate)

@@ -103,6 +103,7 @@ SCHEDULER: Mapping[str, Any] = {
     "passes": _INT,
     "prefills": _INT,
     "generated": _FLOAT,
+    "firsts": _INT,  # of these, made by prefills
     "completed": _FLOAT,  # tokens of finished requests
     "prefilled": _FLOAT,
     "cached": _FLOAT,
