@@ -444,7 +444,7 @@ def simulate(
     from headrace.models.catalogue import resolve_model
     from headrace.simulate import question
     from headrace.simulate.fleet import Feeding
-    from headrace.simulate.lengths import Length, drawn, joined
+    from headrace.simulate.lengths import Length, drawn, joined, with_acceptance
     from headrace.simulate.recording import write_recording
     from headrace.simulate.steps import parse_points
     from headrace.simulate.traces import read_workload
@@ -467,10 +467,10 @@ def simulate(
             seed=seed,
             shared_tokens=shared_tokens,
             prompts_per_group=prompts_per_group,
-            accept_length=accept_length or 1.0,
-            accept_spread=accept_spread,
             requests_per_second=requests_per_s,
         )
+    if accept_length is not None:
+        load = with_acceptance(load, accept_length, accept_spread, seed)
     if longest_first:
         load = load.longest_first()
     arrives = load.arrival is not None

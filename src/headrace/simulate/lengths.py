@@ -59,8 +59,6 @@ def drawn(
     seed: int = 0,
     shared_tokens: int = 0,
     prompts_per_group: int = 0,
-    accept_length: float = 1.0,
-    accept_spread: float = 0.0,
     requests_per_second: float | None = None,
 ) -> Workload:
     """Returns a workload drawn from laws. The same seed gives the same prompts whatever serves them.
@@ -71,8 +69,6 @@ def drawn(
         context_tokens: of the server; prompts that fill it are cut to leave one token.
         shared_tokens: a common beginning of that many tokens, on top of the input's own length.
         prompts_per_group: how many prompts share one beginning; 0: all do.
-        accept_length, accept_spread: tokens that a speculative pass yields: mean over requests, and their
-            standard deviation.
         requests_per_second: open loop, arrivals at random (Poisson); None: all are there from the start.
     """
     if count < 1 or (max_tokens is not None and max_tokens < 1) or context_tokens <= shared_tokens + 2:
@@ -81,7 +77,7 @@ def drawn(
             "there is nothing to generate. Give at least 1 of each, and a context that holds the prompt."
         )
     source = np.random.SeedSequence(seed)
-    lengths, inputs, arrivals, accepted = (np.random.default_rng(part) for part in source.spawn(4))
+    lengths, inputs, arrivals = (np.random.default_rng(part) for part in source.spawn(3))
     output = output_length.draw(count, lengths)
     prompt = input_length.draw(count, inputs)
     group = np.full(count, -1, np.int64)
@@ -97,14 +93,20 @@ def drawn(
         if requests_per_second <= 0:
             raise UsageError(f"{requests_per_second:g} requests per second never arrive; give more than 0.")
         arrival = np.cumsum(arrivals.exponential(1 / requests_per_second, count))
-    rate = np.ones(count)
-    if accept_length > 1:
-        rate = np.clip(accepted.normal(accept_length, accept_spread, count), 1.0, None)
     return Workload(
         prompt, np.minimum(output, asked), asked, arrival, group=group, group_tokens=group_tokens,
-        tokens_per_pass=rate,
         source=f"{count:,} prompts, {output_length.law}, mean {output_length.mean:,.0f}, seed {seed}",
     ).validated()  # fmt: skip
+
+
+def with_acceptance(load: Workload, mean: float, spread: float, seed: int = 0) -> Workload:
+    """Returns the workload with speculation: tokens that a pass yields, drawn per request, at least 1.
+
+    Args:
+        mean, spread: over requests: mean, and standard deviation in tokens (normal).
+    """
+    drawn_rates = np.random.default_rng([seed, 1]).normal(mean, spread, len(load))
+    return replace(load, tokens_per_pass=np.maximum(1.0, drawn_rates))
 
 
 def joined(parts: Sequence[Workload], *, mixed_by: int | None = None) -> Workload:

@@ -24,6 +24,7 @@ from headrace.simulate.steps import StepPoint, StepSeconds, server_kind, step_sc
 from headrace.simulate.workload import Workload
 
 Counted = Callable[[int, int], None]
+_GOOD_LINE = 0.01  # deviation of the line that is not worth a note
 _EVENTS = ("dies", "up", "drains", "rolls")
 
 
@@ -135,9 +136,20 @@ def run_variant(
     )
     outcome = simulate(
         spec, workload, until_seconds=fleet.until_seconds, gpus_per_server=gpus, progress=progress,
-        notes=scale.notes,
+        notes=scale.notes + _line_note(made),
     )  # fmt: skip
     return Variant(change, in_flight, plan, made, outcome)
+
+
+def _line_note(seconds: StepSeconds) -> tuple[str, ...]:
+    """What is to be said where no straight line over the context fits."""
+    if seconds.deviation <= _GOOD_LINE:
+        return ()
+    return (
+        "seconds of a pass are taken as a straight line over the context, up to "
+        f"{100 * seconds.deviation:.0f} % off the step model at a quarter or twice the mean context (the host or "
+        "a window bends it).",
+    )
 
 
 def _client_part(change: str, in_flight: int | None) -> tuple[str, int | None]:

@@ -110,12 +110,30 @@ def step_seconds(
     """
     context = max(1.0, input_tokens + output_tokens / 2.0)
     scale = scale or StepScale()
-    table = model.affine_table(np.arange(1, cap + 1, dtype=float), context)
-    fixed = np.concatenate([[0.0], np.maximum(table.fixed_seconds, 0.0)])
-    slope = np.concatenate([[0.0], np.maximum(table.seconds_per_context_token, 0.0)])
+    fixed, slope, deviation = _lines(model, cap, context)
     factor = scale.at(np.arange(cap + 1, dtype=float))
     prefill = _prefill(model, cap, context, float(factor[max(1, cap // 2)]))
-    return StepSeconds(fixed * factor, slope * factor, prefill, float(np.max(table.deviation)))
+    return StepSeconds(fixed * factor, slope * factor, prefill, deviation)
+
+
+def _lines(
+    model: StepModel, cap: int, context: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+    """(fixed seconds, seconds per context token, largest deviation) of batches 0 … cap.
+
+    A line through half and one and a half of the mean context, where a batch of running requests lives. The
+    deviation is that from a quarter to twice of it. `StepModel.affine_table` is drawn over every context.
+    """
+    batches = np.arange(1, cap + 1, dtype=float)
+    low, high = (model.decode_seconds_of(batches, batches * context * share) for share in (0.5, 1.5))
+    slope = np.maximum(0.0, (high - low) / (batches * context))
+    fixed = np.maximum(0.0, low - slope * batches * context * 0.5)
+    deviation = 0.0
+    for share in (0.25, 1.0, 2.0):
+        exact = model.decode_seconds_of(batches, batches * context * share)
+        off = np.abs(fixed + slope * batches * context * share - exact) / exact
+        deviation = max(deviation, float(off.max()))
+    return np.concatenate([[0.0], fixed]), np.concatenate([[0.0], slope]), deviation
 
 
 def _prefill(model: StepModel, cap: int, context: float, factor: float) -> PrefillCosts:

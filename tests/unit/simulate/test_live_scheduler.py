@@ -60,9 +60,9 @@ def test_an_arrival_waits_for_the_end_of_the_step_and_its_prefill_holds_the_batc
 
 
 def test_a_finished_request_keeps_its_lane_for_one_more_pass_with_overlap() -> None:
-    # 9 holds the engine to 2.1 while 1 and 2 arrive; it ends with its prefill. 1 and 2 are prefilled together,
-    # 20 tokens, to 6.1. Two lanes with contexts 11 + 11: 1.42, and 1 ends. Its lane is still in the next pass,
-    # 12 + 12: 1.44. Then 2 is alone with 13: 1.23.
+    # 9 holds the engine to 2.1 while 1 and 2 arrive; it ends with its prefill. 1 and 2 are prefilled
+    # together, 20 tokens, to 6.1. Two lanes with contexts 11 + 11: 1.42, and 1 ends. Its lane is still in the
+    # next pass, 12 + 12: 1.44. Then 2 is alone with 13: 1.23.
     core = LiveScheduler(kind(SglangSchedule(4, 1000, overlap=True)))
     core.submit(9, 1, 1, 0.0)
     core.submit(1, 10, 2, 1.0)
