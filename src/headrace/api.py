@@ -532,6 +532,10 @@ def model(name: str, *, fetch: bool = False) -> ModelGeometry:
 
 def emulate(options: EmulatorOptions | None = None) -> ThreadedFleet:
     """Emulated servers in a thread: `with headrace.emulate() as fleet: fleet.urls`."""
+    import os
+
+    # a handful of servers is quick in plain Python, and shall not wait for a compiler
+    os.environ.setdefault("HEADRACE_KERNEL", "python")
     from headrace.simulate.emulate import ThreadedFleet
 
     return ThreadedFleet(options)

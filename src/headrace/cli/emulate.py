@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -129,6 +130,8 @@ def emulate(
 
     Example with faults: headrace emulate --replicas 4 --error-503 2 --slow 3=4 --crash-after 1=200
     """
+    # a handful of servers is quick in plain Python, and shall not wait for a compiler
+    os.environ.setdefault("HEADRACE_KERNEL", "python")
     from headrace.simulate.emulate import EmulatorOptions
 
     faults = faults_of(

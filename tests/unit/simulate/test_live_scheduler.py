@@ -103,6 +103,29 @@ def test_tokens_come_one_per_step_and_load_adds_up() -> None:
     assert (load.decode_tokens_done, load.decode_steps_done, load.prefills_done) == (3, 3, 1)
 
 
+def test_a_full_kv_pool_keeps_the_queue_waiting_while_the_cap_has_room() -> None:
+    core = LiveScheduler(kind(SglangSchedule(8, 55, overlap=False)))
+    for key in (1, 2, 3):
+        core.submit(key, 10, 10, 0.0)  # 20 tokens each and a page: the pool holds two
+    core.advance(6.0)
+    assert (core.running, core.queued) == (2, 1)
+
+
+def test_prefills_are_split_at_their_token_limit() -> None:
+    # the first goes alone because the engine was idle; the other two (10 + 10 > 15) go one by one, 3 s each
+    core = LiveScheduler(kind(SglangSchedule(8, 1000, prefill_tokens=15, chunk_tokens=None, overlap=False)))
+    for key in (1, 2, 3):
+        core.submit(key, 10, 5, 0.0)
+    assert sorted(one.first_token_at for one in drain(core)) == pytest.approx([3.0, 6.0, 9.0])
+
+
+def test_a_key_cannot_be_used_twice_at_once() -> None:
+    core = LiveScheduler(kind(SglangSchedule(1, 1000)))
+    core.submit(1, 1, 1, 0.0)
+    with pytest.raises(ValueError, match="key 1 is already in the engine"):
+        core.submit(1, 1, 1, 0.0)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_aborts_at_random_leave_nothing_behind(seed: int) -> None:
     """Every request ends once, aborted or whole, on both engines, with and without overlap."""
