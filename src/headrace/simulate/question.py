@@ -147,8 +147,8 @@ def _line_note(seconds: StepSeconds) -> tuple[str, ...]:
         return ()
     return (
         "seconds of a pass are taken as a straight line over the context, up to "
-        f"{100 * seconds.deviation:.0f} % off the step model at a quarter or twice the mean context: the host "
-        "or a window bends it.",
+        f"{100 * seconds.deviation:.0f} % off the step model at a quarter or twice the mean context: "
+        "the host or a window bends it.",
     )
 
 

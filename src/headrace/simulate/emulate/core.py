@@ -23,7 +23,7 @@ def new_core(options: EmulatorOptions) -> LiveScheduler:
     pool = max(options.pool_tokens, options.context_length + _RESERVE)
     schedule = SglangSchedule(running_limit=options.cap, kv_tokens=pool, chunk_tokens=None, radix_off=True)
     prefill = PrefillCosts(times.prefill_step_seconds, times.prefill_seconds_per_token)
-    batches = np.arange(options.cap + 1)
+    batches = np.arange(options.cap + 1, dtype=np.float64)
     return LiveScheduler(
         ServerKind(
             server_rules(schedule, prefill),
