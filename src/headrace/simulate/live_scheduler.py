@@ -29,6 +29,7 @@ from headrace.simulate.kernel.records import (
     new_requests,
     new_world,
 )
+from headrace.simulate.kernel.seconds import whole_steps
 
 _FIRST_ROOM = 256
 
@@ -124,7 +125,7 @@ class LiveScheduler:
         row = self._rows.get(key)
         if row is None:
             return 0
-        steps = passes.whole_steps(self._scheduler, now)
+        steps = whole_steps(self._scheduler, now)
         slots = self._world.slots[0]
         for i in range(self._scheduler.slots):
             if slots[i].request == row and slots[i].flag == RUNNING:
@@ -135,7 +136,7 @@ class LiveScheduler:
         """The engine's load at `now`."""
         self._run_to(now)
         scheduler, slots = self._scheduler, self._world.slots[0]
-        steps = passes.whole_steps(scheduler, now)
+        steps = whole_steps(scheduler, now)
         live = [slots[i] for i in range(scheduler.slots) if slots[i].flag == RUNNING]
         lanes = sum(slot.todo == 0.0 for slot in live)
         made = steps * lanes

@@ -136,7 +136,7 @@ def run_variant(
     )
     outcome = simulate(
         spec, workload, until_seconds=fleet.until_seconds, gpus_per_server=gpus, progress=progress,
-        notes=scale.notes + _line_note(made),
+        notes=(f"the job: {workload.source}", *scale.notes, *_line_note(made)),
     )  # fmt: skip
     return Variant(change, in_flight, plan, made, outcome)
 

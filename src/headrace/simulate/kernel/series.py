@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.simulate.kernel.compiled import compiled
-from headrace.simulate.kernel.passes import whole_steps
 from headrace.simulate.kernel.pools import pages_after, states_used
 from headrace.simulate.kernel.records import C_PREFILL, DECODE, RUNNING, World
+from headrace.simulate.kernel.seconds import whole_steps
 
 COLUMNS = (
     "running", "queued", "context_tokens", "kv_pages", "state_slots",
