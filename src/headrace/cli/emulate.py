@@ -97,6 +97,15 @@ def emulate(
             help="Chats think unless they ask otherwise.",
         ),
     ] = True,
+    physics_seed: Annotated[
+        int | None,
+        typer.Option(
+            rich_help_panel=_SERVERS,
+            metavar="N",
+            min=0,
+            help="Hidden physics: speed, bandwidth, host time and length law off the book's.",
+        ),
+    ] = None,
     seed: Annotated[
         int, typer.Option(rich_help_panel=_ANSWERS, metavar="N", help="Of lengths, texts and faults.")
     ] = 0,
@@ -167,6 +176,7 @@ def emulate(
             reasoning_parser=reasoning_parser,
             thinking=thinking,
             seed=seed,
+            physics_seed=physics_seed,
             journal=journal,
             faults=faults,
         )

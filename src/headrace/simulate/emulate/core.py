@@ -19,7 +19,7 @@ def new_core(options: EmulatorOptions) -> LiveScheduler:
     A KV pool that one request of the whole context would not fit is taken as just large enough: SGLang lets
     such a request wait for ever.
     """
-    times = options.step_times
+    times = options.real_times
     pool = max(options.pool_tokens, options.context_length + _RESERVE)
     schedule = SglangSchedule(running_limit=options.cap, kv_tokens=pool, chunk_tokens=None, radix_off=True)
     prefill = PrefillCosts(times.prefill_step_seconds, times.prefill_seconds_per_token)
