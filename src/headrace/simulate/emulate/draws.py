@@ -39,7 +39,8 @@ def output_tokens(bits: int, mean: float, spread: float, law: str = "lognormal")
         return max(1, round(mean))
     if law == "weibull":
         shape = math.pi / math.sqrt(6) / spread  # a Weibull's logarithm has the deviation π ÷ √6 ÷ shape
-        return max(1, round(mean * (-math.log1p(-even)) ** (1 / shape) / math.gamma(1 + 1 / shape)))
+        scale = mean / math.gamma(1 + 1 / shape)
+        return max(1, round(scale * math.pow(-math.log1p(-even), 1 / shape)))
     if law == "two_kinds":
         short = even < _SHORT_SHARE
         even = even / _SHORT_SHARE if short else (even - _SHORT_SHARE) / (1 - _SHORT_SHARE)
