@@ -1,4 +1,4 @@
-"""The kernel at length: eleven hundred random fleets against the reference, and compiled against plain Python."""
+"""The kernel at length: many random fleets against the reference, and compiled against plain Python."""
 
 from __future__ import annotations
 
