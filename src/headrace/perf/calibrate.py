@@ -21,11 +21,12 @@ from headrace.quantities import Estimate, Quantity
 PARAMETERS = ("roof_factor", "fixed_factor", "per_request_seconds")
 
 # Prior widths in log. The roofs' factor: the efficiencies' own spread beside that of the engine version.
-# Fixed time (launches and host): the constants' own ranges reach from half to twice. Time per request is
-# known to a factor of three only.
+# Fixed time (launches and host): the constants' own ranges reach from half to twice. Time per request: its
+# own range, and no less than a factor of three.
 _FACTOR_SPREAD = 0.15
 _FIXED_SPREAD = 0.5
 _PER_REQUEST_SPREAD = 1.2
+_STARTS = (0.0, 2.5, 5.0, 7.5)  # logs of the time per request above physics from which the fit is begun
 _LEAST_NOISE = 0.01  # one per cent: clocks, rounding of logged rates
 _FEW_NOISE = 0.05  # noise assumed where there are too few samples to see it
 _FEW = 6
@@ -146,9 +147,11 @@ def fit(
         return Calibration(None, problem, len(samples))
     low, high = level.range
     factor_spread = math.hypot(math.log(high / low) / (2 * _EIGHTY), _FACTOR_SPREAD)
+    least, most = per_request.range
+    each_spread = math.log(most / least) / (2 * _EIGHTY)
     problem_set = _Problem(
         prior=np.log([1.0, 1.0, per_request.value]),
-        spreads=np.array([factor_spread, _FIXED_SPREAD, _PER_REQUEST_SPREAD]),
+        spreads=np.array([factor_spread, _FIXED_SPREAD, max(_PER_REQUEST_SPREAD, each_spread)]),
         columns=np.stack([roofs, fixed, requests]),
         observed=observed,
         weights=np.array([sample.weight for sample in samples], dtype=float),
@@ -242,10 +245,19 @@ class _Problem:
         return np.asarray(np.log(np.exp(theta) @ self.columns) - np.log(self.observed))
 
     def solve(self) -> tuple[Numbers, Numbers]:
-        """Returns the logs of the parameters and their covariance."""
+        """Returns the logs of the parameters and their covariance.
+
+        A time per request that is far too small does not show in the predictions, so that the fit would stay
+        there: it is begun from several, and the likeliest end is taken.
+        """
+        ends = [self.descend(self.prior + np.array([0.0, 0.0, more])) for more in _STARTS]
+        return min(ends, key=lambda end: end[2])[:2]
+
+    def descend(self, theta: Numbers) -> tuple[Numbers, Numbers, float]:
+        """Returns (logs of the parameters, covariance, what is minimised) from one beginning."""
         # from where the samples are as a whole: to one far off, every one of them would look like an outlier
-        shift = float(np.median(self.residuals(self.prior)))
-        theta = self.prior - np.array([shift, shift, 0.0])
+        shift = float(np.median(self.residuals(theta)))
+        theta = theta - np.array([shift, shift, 0.0])
         noise = np.full(len(self.observed), _FEW_NOISE)
         for _ in range(_ROUNDS):
             gradient, hessian = self.normal(theta, noise)
@@ -255,7 +267,16 @@ class _Problem:
             if float(np.abs(move).max()) < 1e-7:
                 break
         _, hessian = self.normal(theta, noise)
-        return theta, np.asarray(np.linalg.inv(hessian), dtype=np.float64)
+        return theta, np.asarray(np.linalg.inv(hessian), dtype=np.float64), self.objective(theta)
+
+    def objective(self, theta: Numbers) -> float:
+        """Returns minus the log of the posterior, at the noise that is assumed for few samples."""
+        noise = np.full(len(self.observed), _FEW_NOISE)
+        scaled = np.abs(self.residuals(theta)) / np.hypot(noise, _MISFIT)
+        huber = np.where(scaled <= _HUBER, scaled**2 / 2.0, _HUBER * scaled - _HUBER**2 / 2.0)
+        share = np.hypot(noise, _MISFIT) ** 2 / (noise**2 + self.alike * _MISFIT**2)
+        away = (theta - self.prior) / self.spreads
+        return float((self.weights * share * huber).sum() + (away @ away) / 2.0)
 
     def noise(self, residuals: Numbers) -> Numbers:
         found = np.full(len(residuals), _FEW_NOISE)

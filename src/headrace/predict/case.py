@@ -28,7 +28,8 @@ from headrace.predict.row import Row
 # Of a GPU's memory, what an engine whose planner is not known gives to weights and KV: the documented default
 # of vLLM and TensorRT-LLM is 0.90 of the memory (of the free memory there).
 _USED_FRACTION = 0.90
-_UNLIMITED = 1 << 20  # requests; llama.cpp, TensorRT-LLM and others have no cap that a table would state
+_UNLIMITED = 1 << 20  # requests; an engine whose cap a table would not state
+_CPP_SLOTS = 1  # llama.cpp decodes one request at a time unless told otherwise (-np 1); so do its bindings
 _TRT_LLM_BATCH = 2048  # TensorRT-LLM's default max_batch_size since 0.17
 _FLAGS = re.compile(r"flags:\s*([^;]*)")
 _IN_WORDS = re.compile(
@@ -77,6 +78,7 @@ def case_of(row: Row) -> Case:
         layout,
         kv_dtype_of(row.text("kv_dtype")),
         _flags(row.text("notes")),
+        "batched" in row.text("dataset"),
     )
     if isinstance(server, str):
         raise CannotJudge(server)
@@ -127,6 +129,7 @@ def _server(
     layout: Layout,
     kv_dtype: str,
     flags: str,
+    batches: bool,
 ) -> _Server | str:
     """Returns the server that a row's words describe, or why there can be none."""
     model, device = model_of(model_name, weights_dtype), device_of(gpu)
@@ -155,7 +158,8 @@ def _server(
         ep=min(layout.ep, layout.tp * layout.dp),
         kv_dtype_bytes=1.0 if kv_dtype != "auto" or model.quantisation.kv_dtype else 2.0,
     )
-    cap = _TRT_LLM_BATCH if engine == "tensorrt-llm" else 1024.0 if engine in PLANNED_ENGINES else _UNLIMITED
+    caps = {"tensorrt-llm": _TRT_LLM_BATCH, "llama.cpp": _CPP_SLOTS} | dict.fromkeys(PLANNED_ENGINES, 1024)
+    cap = _UNLIMITED if batches else caps.get(engine, _UNLIMITED)
     step = StepModel(model, device, options)
     note = f"no memory plan of {engine} for this row: 0.9 of the memory for weights and KV"
     return _Server(step, float(cap), tokens, (note,))
