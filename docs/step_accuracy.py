@@ -8,11 +8,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from statistics import median
 
-from headrace.predict.statistics import Errors, Judged, by, errors
-from headrace.predict.table import predict_table
+from headrace.forecast.statistics import Errors, Judged, by, errors
 from headrace.report.predict_view import GROUPINGS, overall, percent, reason_kind
 
 _LEAST = 5  # rows with a measured figure that make a group worth a line
@@ -33,9 +31,8 @@ expect one to three points more on others.
 """
 
 
-def section(table: Path) -> list[str]:
-    """Returns the lines of the section."""
-    rows = predict_table(table).rows
+def section(rows: Sequence[Judged]) -> list[str]:
+    """Returns the lines of the section for a predicted table."""
     fair = [each for each in rows if not each.unfair]
     judged = sum(not each.prediction.reason for each in rows)
     hybrid = [each for each in fair if "hybrid" in each.row.text("model_class")]

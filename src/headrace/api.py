@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from headrace.engines.advice import Change, Explanation
     from headrace.engines.moved import Moved
     from headrace.engines.plan import MemoryPlan, Solution
+    from headrace.forecast.search import Search
+    from headrace.forecast.serving import Serving
+    from headrace.forecast.table import PredictedTable, Progress
     from headrace.hardware.catalogue import Ask
     from headrace.hardware.device import Device
     from headrace.models.geometry import ModelGeometry
-    from headrace.predict.search import Search
-    from headrace.predict.serving import Serving
-    from headrace.predict.table import PredictedTable, Progress
     from headrace.simulate.emulate import EmulatorOptions, ThreadedFleet
 
 _Several = str | Path | Sequence[str | Path] | None
@@ -286,9 +286,9 @@ def plan(
     from headrace.engines.launch_line import LaunchLine
     from headrace.engines.plan import GIB, PlanInputs
     from headrace.errors import UsageError
+    from headrace.forecast.lengths import lengths_of
     from headrace.hardware.catalogue import resolve
     from headrace.models.catalogue import resolve_model
-    from headrace.predict.lengths import lengths_of
     from headrace.quantities import Origin, Quantity
 
     planner = planner_of(engine)
@@ -343,9 +343,9 @@ def plan(
     )
     if not (steps or search) and (not lengths_told or inputs.device.memory_bytes_per_second is None):
         return found
-    from headrace.predict.search import Job
-    from headrace.predict.search import search as search_lines
-    from headrace.predict.serving import serving
+    from headrace.forecast.search import Job
+    from headrace.forecast.search import search as search_lines
+    from headrace.forecast.serving import serving
 
     job = Job(job_tokens, gpu_hour_price) if job_tokens is not None else None
     return replace(
@@ -373,7 +373,7 @@ def predict(
         InputError: the file cannot be read, or is no such table.
         StorageError: `out` cannot be written.
     """
-    from headrace.predict.table import predict_table
+    from headrace.forecast.table import predict_table
 
     predicted = predict_table(Path(table), progress)
     if out is not None:

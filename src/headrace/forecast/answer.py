@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from headrace.forecast.case import Case
+from headrace.forecast.load import Batch, ClosedLoop, Decoding, OpenLoop, Saturated
+from headrace.forecast.prediction import Prediction
 from headrace.perf.closed_loop import Served, closed_loop
 from headrace.perf.step_model import StepModel
-from headrace.predict.case import Case
-from headrace.predict.load import Batch, ClosedLoop, Decoding, OpenLoop, Saturated
-from headrace.predict.prediction import Prediction
 from headrace.quantities import Estimate
 
 _ROUNDS = 12  # of the fixed point of an open loop; each halves the distance

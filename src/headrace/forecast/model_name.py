@@ -8,10 +8,10 @@ from dataclasses import replace
 from functools import lru_cache
 
 from headrace.errors import HeadraceError
+from headrace.forecast.reason import CannotJudge
 from headrace.models.catalogue import find_model
 from headrace.models.geometry import ModelGeometry
 from headrace.models.quantisation import Part, Quantisation
-from headrace.predict.reason import CannotJudge
 
 # Checkpoints of one published shape under several names: what a name matches, and the built-in shape.
 # Only families whose sizes the makers published as the same; vocabularies that differ by < 3 % count as such.

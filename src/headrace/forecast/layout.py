@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headrace.predict.reason import CannotJudge
-from headrace.predict.row import Row
+from headrace.forecast.reason import CannotJudge
+from headrace.forecast.row import Row
 
 # A published table (aiconfigurator's) multiplies tensor-parallel by expert-parallel ranks: its tp 16 with ep
 # 4 stands for TP4/EP4, tp 64 with ep 8 for TP8/EP8 (79 of 258 such rows have the very time of a tp 4 or 8

@@ -10,11 +10,11 @@ import pytest
 from headrace.engines import planner, search_axes, step_options
 from headrace.engines.plan import MemoryPlan
 from headrace.errors import UsageError
+from headrace.forecast.lengths import Lengths, lengths_of
+from headrace.forecast.search import Job, Search, search
+from headrace.forecast.serving import KV_SHARE, running_cap, serving
 from headrace.hardware.catalogue import resolve
 from headrace.perf.step_model import StepModel
-from headrace.predict.lengths import Lengths, lengths_of
-from headrace.predict.search import Job, Search, search
-from headrace.predict.serving import KV_SHARE, running_cap, serving
 from tests.unit.engines.planning import GOLDEN, plan
 
 LENGTHS = Lengths(220, 2700)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from headrace.predict.prediction import Prediction
-from headrace.predict.row import Row
+from headrace.forecast.prediction import Prediction
+from headrace.forecast.row import Row
 
 WITHIN = 0.30
 BIAS_LIMIT = 0.15

@@ -6,11 +6,14 @@ within 30 %, ≥ 85 % of fair rows judged, three quarters to nine tenths inside 
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from bench.null_server import shared_folder
-from headrace.predict.statistics import errors
-from headrace.predict.table import PredictedTable, predict_table
+from docs.step_accuracy import section
+from headrace.forecast.statistics import errors
+from headrace.forecast.table import PredictedTable, predict_table
 
 TABLE = shared_folder() / "data" / "benchmarks.csv.gz"
 
@@ -34,6 +37,12 @@ def test_fair_rows(found: PredictedTable) -> None:
 def test_models_with_a_recurrent_state(found: PredictedTable) -> None:
     hybrids = [each for each in found.rows if not each.unfair and "hybrid" in each.row.text("model_class")]
     assert errors("hybrids", hybrids).median <= 0.12
+
+
+def test_the_page_says_what_is_found(found: PredictedTable) -> None:
+    """`python docs/accuracy.py --write` makes docs/accuracy.md anew."""
+    page = (Path(__file__).parents[3] / "docs" / "accuracy.md").read_text(encoding="utf-8")
+    assert "\n".join(section(found.rows)) + "\n" in page
 
 
 def test_every_row_has_numbers_or_a_reason(found: PredictedTable) -> None:

@@ -13,17 +13,17 @@ from headrace.engines.launch_line import LaunchLine
 from headrace.engines.plan import MemoryPlan, PlanInputs
 from headrace.engines.versions import Version
 from headrace.errors import HeadraceError
+from headrace.forecast.fairness import dated_version
+from headrace.forecast.gpu_name import device_of
+from headrace.forecast.layout import Layout, layout_of
+from headrace.forecast.load import Load, load_of, speculation_of
+from headrace.forecast.model_name import model_of
+from headrace.forecast.reason import CannotJudge
+from headrace.forecast.row import Row
 from headrace.hardware.device import Device
 from headrace.models.geometry import ModelGeometry
 from headrace.perf.options import StepOptions
 from headrace.perf.step_model import StepModel
-from headrace.predict.fairness import dated_version
-from headrace.predict.gpu_name import device_of
-from headrace.predict.layout import Layout, layout_of
-from headrace.predict.load import Load, load_of, speculation_of
-from headrace.predict.model_name import model_of
-from headrace.predict.reason import CannotJudge
-from headrace.predict.row import Row
 
 # Of a GPU's memory, what an engine whose planner is not known gives to weights and KV: the documented default
 # of vLLM and TensorRT-LLM is 0.90 of the memory (of the free memory there).

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import InputError, StorageError
-from headrace.predict.prediction import OUT_COLUMNS
-from headrace.predict.row import NUMBER_COLUMNS, TEXT_COLUMNS, read_row
-from headrace.predict.statistics import errors, source_name
-from headrace.predict.table import predict_row, predict_table
+from headrace.forecast.prediction import OUT_COLUMNS
+from headrace.forecast.row import NUMBER_COLUMNS, TEXT_COLUMNS, read_row
+from headrace.forecast.statistics import errors, source_name
+from headrace.forecast.table import predict_row, predict_table
 
 HEAD = "id,gpu,n_gpus,tp,model,weights_dtype,engine,engine_version,concurrency,input_len,output_len,tpot_ms"
 GOOD = "a,H100 SXM,1,1,Qwen/Qwen3-8B,bf16,vLLM,0.19.0,8,1024,512,8.0"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from headrace.forecast.reason import CannotJudge
+from headrace.forecast.row import Row
 from headrace.perf.options import Speculation
-from headrace.predict.reason import CannotJudge
-from headrace.predict.row import Row
 
 # L2 reads against DRAM reads on RTX PRO 6000: the state kernels of aiconfigurator's operator table, which fit
 # the L2, run at 2.4 times the data sheet's bandwidth (accuracy prototype, §7).

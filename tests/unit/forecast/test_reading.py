@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.predict.gpu_name import device_of
-from headrace.predict.layout import layout_of
-from headrace.predict.load import Batch, ClosedLoop, Decoding, OpenLoop, Saturated, load_of, speculation_of
-from headrace.predict.model_name import form_of, model_of
-from headrace.predict.reason import CannotJudge
-from headrace.predict.row import Row, number, read_row
+from headrace.forecast.gpu_name import device_of
+from headrace.forecast.layout import layout_of
+from headrace.forecast.load import Batch, ClosedLoop, Decoding, OpenLoop, Saturated, load_of, speculation_of
+from headrace.forecast.model_name import form_of, model_of
+from headrace.forecast.reason import CannotJudge
+from headrace.forecast.row import Row, number, read_row
 
 
 def row(**cells: object) -> Row:

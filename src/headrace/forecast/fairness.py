@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 
+from headrace.forecast.layout import Layout
+from headrace.forecast.load import OpenLoop, load_of
+from headrace.forecast.model_name import form_of
+from headrace.forecast.reason import CannotJudge
+from headrace.forecast.row import Row
 from headrace.hardware.device import Device
-from headrace.predict.layout import Layout
-from headrace.predict.load import OpenLoop, load_of
-from headrace.predict.model_name import form_of
-from headrace.predict.reason import CannotJudge
-from headrace.predict.row import Row
 
 # Studies that state no engine version in their tables and are dated by their paper: vLLM of early 2024.
 DATED_STUDIES = {"argonne-lcf/LLM-Inference-Bench": (0, 4, 0)}

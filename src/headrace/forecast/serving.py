@@ -8,9 +8,9 @@ from typing import Any
 
 from headrace.engines import step_options
 from headrace.engines.plan import MemoryPlan, Rung
+from headrace.forecast.lengths import Lengths
 from headrace.perf.closed_loop import Served, closed_loop
 from headrace.perf.step_model import StepModel, StepTime
-from headrace.predict.lengths import Lengths
 from headrace.quantities import Estimate
 from headrace.words import Constraint
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from headrace.predict.fairness import unfair
-from headrace.predict.row import read_row
-from headrace.predict.table import known
+from headrace.forecast.fairness import unfair
+from headrace.forecast.row import read_row
+from headrace.forecast.table import known
 
 FAIR = {
     "gpu": "H200 SXM",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.predict.prediction import Prediction
-from headrace.predict.row import read_row
-from headrace.predict.table import predict_row
+from headrace.forecast.prediction import Prediction
+from headrace.forecast.row import read_row
+from headrace.forecast.table import predict_row
 
 # Llama 2 7B: 6.74 billion parameters, of which 0.13 are the input embedding that decoding does not read.
 READ_BYTES = (6.738e9 - 0.131e9) * 2

@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.errors import HeadraceError, InputError, StorageError
+from headrace.forecast.answer import answer
+from headrace.forecast.case import Case, case_of
+from headrace.forecast.fairness import unfair
+from headrace.forecast.gpu_name import device_of
+from headrace.forecast.layout import Layout, layout_of
+from headrace.forecast.prediction import OUT_COLUMNS, Prediction
+from headrace.forecast.reason import CannotJudge
+from headrace.forecast.row import Row, read_row
+from headrace.forecast.statistics import Judged, compare
 from headrace.hardware.device import Device
-from headrace.predict.answer import answer
-from headrace.predict.case import Case, case_of
-from headrace.predict.fairness import unfair
-from headrace.predict.gpu_name import device_of
-from headrace.predict.layout import Layout, layout_of
-from headrace.predict.prediction import OUT_COLUMNS, Prediction
-from headrace.predict.reason import CannotJudge
-from headrace.predict.row import Row, read_row
-from headrace.predict.statistics import Judged, compare
 
 MAX_ROWS = 1_000_000
 _MAX_BYTES = 2_000_000_000  # of a table, unpacked
@@ -96,7 +96,7 @@ def predict_table(path: Path, progress: Progress | None = None) -> PredictedTabl
     """Returns the predictions of every row of a table.
 
     Args:
-        path: a CSV file, .gz or not, with the columns of `headrace.predict.row`; those missing are blank.
+        path: a CSV file, .gz or not, with the columns of `headrace.forecast.row`; those missing are blank.
         progress: called with (rows done, rows) now and then.
 
     Raises:

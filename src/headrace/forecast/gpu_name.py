@@ -7,9 +7,9 @@ from dataclasses import replace
 from functools import lru_cache
 
 from headrace.errors import UsageError
+from headrace.forecast.reason import CannotJudge
 from headrace.hardware.catalogue import Ambiguous, find
 from headrace.hardware.device import Device
-from headrace.predict.reason import CannotJudge
 from headrace.quantities import Quantity
 
 # What a name without form or edition most often means in a server; of several sizes the smallest memory, so

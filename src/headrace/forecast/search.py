@@ -16,11 +16,11 @@ from headrace.engines import search_axes, step_options
 from headrace.engines.plan import MemoryPlan, Planner
 from headrace.engines.search_space import Choice
 from headrace.errors import UsageError
+from headrace.forecast.lengths import Lengths
+from headrace.forecast.serving import running_cap, served_by
 from headrace.perf.closed_loop import Served
 from headrace.perf.options import StepOptions
 from headrace.perf.step_model import StepModel
-from headrace.predict.lengths import Lengths
-from headrace.predict.serving import running_cap, served_by
 from headrace.quantities import Estimate
 
 ACCURACY = 4  # the rank from which a choice gives up accuracy
