@@ -75,6 +75,9 @@ def test_an_unknown_gpu_is_a_reason(told: str) -> None:
         ("Qwen/Qwen2-7B", "", 15.23),
         ("Qwen/Qwen2-72B", "", 145.4),
         ("mistralai/Mistral-7B-Instruct-v0.3", "", 14.5),
+        ("Qwen/Qwen1.5-7B", "", 15.44),  # 7.72 billion
+        ("01-ai/Yi-6B-Chat", "", 12.12),  # 6.06 billion
+        ("BAAI/Aquila-7B", "", 14.59),  # LLaMA's 6.48 billion in layers, 100,008 words twice
         # llama.cpp prints these file sizes itself: 7.54 GiB for Qwen2.5-Coder-7B-Q8_0
         ("ggml-org/Qwen2.5-Coder-7B-Q8_0-GGUF", "Q8_0 (7.54 GiB)", 8.10),
     ],
