@@ -68,7 +68,7 @@ def case_of(row: Row) -> Case:
         raise CannotJudge(f"memory bandwidth of {device.name} is not published")
     model_of(row.text("model"), row.text("weights_dtype"))  # its reason goes before the server's
     version = Version.parse(_version_text(row.text("engine_version")))
-    told = dated_version(row) if version is None else (version.major, version.minor, version.patch)
+    told = (version.major, version.minor, version.patch) if version is not None else dated_version(row)
     server = _server(
         row.engine,
         "" if told is None else ".".join(map(str, told)),

@@ -13,6 +13,9 @@ from headrace.hardware.device import Device
 
 # Studies that state no engine version in their tables and are dated by their paper: vLLM of early 2024.
 DATED_STUDIES = {"argonne-lcf/LLM-Inference-Bench": (0, 4, 0)}
+# When an engine's scheduler was rewritten (release of vLLM 0.8.0, of SGLang 0.4.0), and a version before it.
+_REWRITTEN = {"vllm": ("2025-03", (0, 7, 3)), "sglang": ("2024-12", (0, 3, 6))}
+_DATE = re.compile(r"\b20[12]\d-[01]\d\b")
 # Accelerators that are not NVIDIA's, by how tables name them, also where none such is built in.
 _OTHERS = re.compile(
     r"\b(intel|gaudi|arc|amd|instinct|mi\d{2,3}\w?|radeon|rx|apple|tpu|sn\d+l?)\b", re.IGNORECASE
@@ -58,7 +61,15 @@ def unfair(row: Row, device: Device | None, layout: Layout | None) -> tuple[str,
 
 
 def dated_version(row: Row) -> tuple[int, ...] | None:
-    """Returns the engine version of a study dated by its paper, None for other rows."""
+    """Returns the engine version that a date stands for: that of a study's paper, or in the version cell.
+
+    Only the generation is meant: the last version before the engine's scheduler was rewritten. None for a
+    later date, and for a row without any.
+    """
+    found = _DATE.search(row.text("engine_version"))
+    if found is not None:
+        date, turned = found.group(0)[:7], _REWRITTEN.get(row.engine)
+        return turned[1] if turned is not None and date < turned[0] else None
     if row.engine != "vllm":
         return None
     return next((version for study, version in DATED_STUDIES.items() if study in row.text("source")), None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.forecast.fairness import unfair
+from headrace.forecast.fairness import dated_version, unfair
 from headrace.forecast.row import read_row
 from headrace.forecast.table import known
 
@@ -54,3 +54,15 @@ def test_each_exclusion_alone() -> None:
 def test_a_dated_study_needs_no_version() -> None:
     source = "github:argonne-lcf/LLM-Inference-Bench@4211f5d:Plots/All_results.csv"
     assert why(engine_version="", source=source) == ()
+
+
+def test_a_date_stands_for_a_generation_of_the_engine() -> None:
+    """vLLM 0.8.0 came out in March 2025, SGLang 0.4.0 in December 2024."""
+    for engine, told, expected in (
+        ("vLLM", "2023-12 (not stated)", (0, 7, 3)),
+        ("vLLM", "2025-04", None),
+        ("SGLang", "2024-06", (0, 3, 6)),
+        ("SGLang", "voipmonitor/sglang:cu130, 2026-04", None),
+        ("vLLM", "nightly 20260213", None),
+    ):
+        assert dated_version(read_row({**FAIR, "engine": engine, "engine_version": told})) == expected
