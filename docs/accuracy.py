@@ -18,8 +18,8 @@ from typing import Any
 
 import yaml
 
-from headrace.cli.diagnosing import context_of
 from headrace.diagnose.pipeline import diagnose
+from headrace.diagnosing import context_of
 from headrace.forecast.table import predict_table
 from headrace.observe.target import read_target
 

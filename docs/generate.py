@@ -130,6 +130,30 @@ def sampling_parameters() -> str:
     return ", ".join(f"`{name}`" for name in KNOWN) + ".\n"
 
 
+def job_json() -> str:
+    """The keys of job.json: those of the job, then those of an entry of its `sources`."""
+    from headrace.drive.job import Job, Source
+
+    heads = ("key", "what it is")
+    parts = (("The job", Job), ("An entry of `sources`", Source))
+    return "\n".join(f"### {title}\n\n" + table(heads, _attributes(kind)) for title, kind in parts)
+
+
+def _attributes(kind: type) -> list[tuple[str, str]]:
+    """Each attribute that the docstring of a class names, and its meaning in one line."""
+    import dataclasses
+    import inspect
+
+    told = (inspect.getdoc(kind) or "").split("Attributes:\n")[1]
+    found = re.findall(r"^    (\w[\w /]*): (.+(?:\n {8,}.+)*)", told, re.MULTILINE)
+    meaning = {
+        name: " ".join(text.split()).replace("None", "null")
+        for names, text in found
+        for name in names.split(" / ")
+    }
+    return [(f"`{field.name}`", meaning[field.name]) for field in dataclasses.fields(kind)]
+
+
 def row_schema() -> str:
     """The columns of a finished shard."""
     from headrace.drive.store.shards import shard_schema

@@ -1,8 +1,9 @@
 """headrace: feeds a fleet of inference servers with an offline generation job and says what holds it back.
 
-The commands are functions here, by the same names and words: `run`, `status`, `export`, `plan`,
-`predict`, `gpus`, `model`, `emulate`; `fleet_change` is `headrace fleet`. They are loaded when first used.
-What they raise is in `headrace.errors`.
+The commands are functions here, by the same names and words: `run`, `status`, `export`, `plan`, `predict`,
+`gpus`, `model`, `fleet_add`, `fleet_drain`, `fleet_remove`, `demo`, `emulate`; and `headrace.api.diagnose`,
+because `headrace.diagnose` is a package. They are loaded when first used. What they raise is in
+`headrace.errors`.
 """
 
 from __future__ import annotations
@@ -13,9 +14,12 @@ __version__ = "0.1.0"
 
 __all__ = [
     "__version__",
+    "demo",
     "emulate",
     "export",
-    "fleet_change",
+    "fleet_add",
+    "fleet_drain",
+    "fleet_remove",
     "gpus",
     "model",
     "plan",
@@ -25,7 +29,20 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from headrace.api import emulate, export, fleet_change, gpus, model, plan, predict, run, status
+    from headrace.api import (
+        demo,
+        emulate,
+        export,
+        fleet_add,
+        fleet_drain,
+        fleet_remove,
+        gpus,
+        model,
+        plan,
+        predict,
+        run,
+        status,
+    )
 
 
 def __getattr__(name: str) -> Any:

@@ -68,7 +68,7 @@ def test_no_table_is_one_line_and_exit_code_3(tmp_path: Path, capsys: pytest.Cap
 
 def test_the_function_counts_and_returns_every_row(table: Path) -> None:
     counted: list[tuple[int, int]] = []
-    found = headrace.predict(table, progress=lambda done, whole: counted.append((done, whole)))
+    found = headrace.predict(table, on_progress=lambda done, whole: counted.append((done, whole)))
     assert len(found.rows) == 3
     assert counted[0] == (0, 3)
     assert counted[-1] == (3, 3)

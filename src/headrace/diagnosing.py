@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from dataclasses import replace
 
 from headrace.diagnose.context import Context
 from headrace.engines import PLANNED_ENGINES, planner
-from headrace.errors import HeadraceError, UsageError
+from headrace.errors import HeadraceError, UsageError, nearest
 from headrace.hardware.catalogue import Ambiguous, resolve
 from headrace.hardware.device import Device
 from headrace.models.catalogue import resolve_model
@@ -29,6 +30,25 @@ def seconds_of(text: str) -> float:
     if seconds > _LONGEST_SECONDS:
         raise UsageError(f"--for {text[:40]} is longer than a day; an hour is plenty.")
     return seconds
+
+
+def load_word(text: str) -> str:
+    """Returns `free`, `given` or "" (not told). Raises UsageError for anything else."""
+    if text not in ("", "free", "given"):
+        raise UsageError(f"--load takes free or given, got '{text[:40]}'.{nearest(text, ('free', 'given'))}")
+    return text
+
+
+def key_in(variable: str) -> str | None:
+    """Returns the key in an environment variable, None if none is named. Raises UsageError if it is empty."""
+    if not variable:
+        return None
+    key = os.environ.get(variable)
+    if not key:
+        raise UsageError(
+            f"--api-key-env {variable[:60]}: the environment has no such variable, or it is empty."
+        )
+    return key
 
 
 def context_of(
