@@ -91,6 +91,10 @@ def serving(
     cap = running_cap(plan)
     running = min(cap, float(_MOST_IN_FLIGHT))
     notes = [note] if note else []
+    if not plan.inputs.device.dense_flops_per_second:
+        notes.append(
+            "no dense rate is known for this GPU: FLOPs take no time here, and prompts next to none."
+        )
     if options.speculation is not None and accept_length is None:
         notes.append("no acceptance length was told: a speculative step counts for one token per request.")
     return Serving(

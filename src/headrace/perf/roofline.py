@@ -82,7 +82,6 @@ class Roofline:
         assert device.memory_bytes_per_second is not None
         memory = device.memory_bytes_per_second
         rates = device.dense_flops_per_second
-        self.has_rates = bool(rates)
         floors, per_byte, per_flop = [], [], []
         for kernel in kernels:
             reached = eff.of(kernel.kind, kernel.dtype)
@@ -161,6 +160,11 @@ def _ends(quantity: Quantity) -> tuple[float, float, float]:
 
 
 def _inverse(roof: Quantity, fraction: Quantity) -> tuple[float, float, float]:
-    """Returns seconds per unit at the fast end, the value and the slow end of the fraction."""
+    """Returns seconds per unit at the fast end, the value and the slow end.
+
+    A roof that is assumed (several devices that a name fits, a link whose figure is not known) has its own
+    range in them; the doubts about a data sheet's figure have not.
+    """
     low, high = fraction.range
-    return 1.0 / (roof.value * high), 1.0 / (roof.value * fraction.value), 1.0 / (roof.value * low)
+    least, most = roof.range if roof.origin is Origin.ASSUMED else (roof.value, roof.value)
+    return 1.0 / (most * high), 1.0 / (roof.value * fraction.value), 1.0 / (least * low)

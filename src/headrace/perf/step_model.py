@@ -115,7 +115,9 @@ class StepModel:
         stages = float(self.options.pp)
         share, held = np.asarray(batch, dtype=float) / stages, np.asarray(context, dtype=float) / stages
         # a graph's padding goes with decoding alone
-        padded = np.where(np.asarray(prompt) > 0.0, share, np.vectorize(self.options.padded)(share))
+        padded = share
+        if self.options.graphs:
+            padded = np.where(np.asarray(prompt) > 0.0, share, np.vectorize(self.options.padded)(share))
         return Load.of(share, held, padded=padded, prompt=prompt, prior=prior, sequences=sequences)
 
     def _seconds(self, load: Load, end: int = MID) -> Numbers:

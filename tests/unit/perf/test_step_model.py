@@ -166,6 +166,14 @@ def test_weights_of_a_step_are_those_of_the_geometry() -> None:
         assert read == pytest.approx(model.weight_bytes_read_per_step(1).value, rel=0.02), name
 
 
+def test_a_name_that_fits_several_devices_has_the_range_of_all() -> None:
+    """H100 is SXM (3.35 TB/s), PCIe (2.0) or NVL (3.9); the edition told, the range is narrower."""
+    model = resolve_model("Qwen/Qwen3-32B")
+    any_of, told = (StepModel(model, resolve(name)).decode_estimate(8, 8000) for name in ("H100", "H100 SXM"))
+    assert any_of.high / any_of.low > 1.3 * told.high / told.low
+    assert any_of.low < told.mid < any_of.high
+
+
 def test_no_bandwidth_no_step() -> None:
     with pytest.raises(InputError, match="bandwidth is not known"):
         StepModel(resolve_model("Qwen/Qwen3-8B"), card(bandwidth=None))
