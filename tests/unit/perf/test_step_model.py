@@ -117,6 +117,17 @@ def test_a_window_ends_the_line() -> None:
     assert short.seconds_per_context_token > line.seconds_per_context_token
 
 
+def test_lines_hold_for_every_built_in_model() -> None:
+    """Large batches of small models wait for the host at short contexts: their line begins where it ends."""
+    device = resolve("B200 SXM")
+    batches = np.array([1.0, 8.0, 64.0, 512.0, 1024.0])
+    for name in model_ids():
+        model = built_in(name)
+        table = StepModel(model, device, StepOptions("sglang", (0, 5, 20), tp=4)).affine_table(batches)
+        assert table.deviation.max() <= 0.01, name
+        assert np.all(table.from_tokens < table.to_tokens), name
+
+
 def test_lines_of_all_batches_and_one_estimate_are_quick() -> None:
     """50 ms for batches 1 to 1,024, 10 ms for one estimate; the best of five, as the machine is shared."""
     step = _golden()
