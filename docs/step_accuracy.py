@@ -25,7 +25,7 @@ between low and high. *Fair* rows are chosen by what they say of themselves ([pr
 error.
 
 The model's constants were fitted to the fair rows of this very table. On groups (source × GPU × model) that were left
-out of the fit, the median error is 9.1 %, and 91 % of the rows are within 30 % (`scripts/fit-efficiencies`, four folds,
+out of the fit, the median error is 8.8 %, and 90 % of the rows are within 30 % (`scripts/fit-efficiencies`, four folds,
 three seeds, November 2026). The reading of rows and the choice of what to model were made with these rows in sight, so
 expect one to three points more on others.
 """
