@@ -21,8 +21,9 @@ from headrace.quantities import Estimate, Quantity
 PARAMETERS = ("roof_factor", "fixed_factor", "per_request_seconds")
 
 # Prior widths in log. The roofs' factor: the efficiencies' own spread beside that of the engine version.
-# Fixed time (launches and host): the constants' own ranges reach from half to twice. Time per request: its
-# own range, and no less than a factor of three.
+# Fixed time (launches and host): the constants' own ranges reach from half to twice; of a device that nobody
+# measured a launch is known still less than a roof. Time per request: its own range, and no less than a
+# factor of three.
 _FACTOR_SPREAD = 0.15
 _FIXED_SPREAD = 0.5
 _PER_REQUEST_SPREAD = 1.2
@@ -147,13 +148,15 @@ def fit(
     if problem:
         return Calibration(None, problem, len(samples))
     low, high = level.range
-    factor_spread = math.hypot(math.log(high / low) / (2 * _EIGHTY), _FACTOR_SPREAD)
+    level_spread = math.log(high / low) / (2 * _EIGHTY)
+    factor_spread = math.hypot(level_spread, _FACTOR_SPREAD)
+    fixed_spread = max(_FIXED_SPREAD, 2 * level_spread)
     least, most = per_request.range
     each_spread = math.log(most / least) / (2 * _EIGHTY)
     groups = _groups(samples)
     problem_set = _Problem(
         prior=np.log([1.0, 1.0, per_request.value]),
-        spreads=np.array([factor_spread, _FIXED_SPREAD, max(_PER_REQUEST_SPREAD, each_spread)]),
+        spreads=np.array([factor_spread, fixed_spread, max(_PER_REQUEST_SPREAD, each_spread)]),
         columns=np.stack([roofs, fixed, requests]),
         observed=observed,
         weights=np.array([sample.weight for sample in samples], dtype=float),
