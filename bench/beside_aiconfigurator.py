@@ -144,7 +144,7 @@ def write_theirs(source: Path, target: Path, every: int, first: int) -> None:
 
 def compare(table: Path, theirs: Path) -> None:
     """Prints the error of both, on the rows that both answer, and each alone."""
-    from headrace.predict.table import predict_table
+    from headrace.forecast.table import predict_table
 
     with theirs.open(newline="", encoding="utf-8") as file:
         said = {row["id"]: float(row["tpot_ms"]) if row["tpot_ms"] else None for row in csv.DictReader(file)}

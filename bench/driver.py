@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,6 +24,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -45,6 +47,7 @@ class Measured:
         resident: (rows asked, RSS bytes) over time.
         stored: (bytes of answers, bytes allocated in the output folder) over time.
         in_flight: samples of what the server had in flight, between a tenth and nine tenths of the rows.
+        busy_share: of all cores' time, what was not idle while it ran, whoever used it.
     """
 
     wall_seconds: float = 0.0
@@ -55,6 +58,7 @@ class Measured:
     resident: list[tuple[int, int]] = field(default_factory=list)
     stored: list[tuple[int, int]] = field(default_factory=list)
     in_flight: list[int] = field(default_factory=list)
+    busy_share: float = 0.0
 
 
 def write_prompts(file: Path, rows: int) -> Path:
@@ -84,6 +88,7 @@ def drive(
         command += ["--server", one.url]
     log = out.with_name(f"{out.name}.log")
     measured = Measured()
+    cores_before = cores_seconds()
     asked_before = sum(one.stats()["req"] for one in servers)
     with log.open("a") as sink:
         began = time.monotonic()
@@ -105,6 +110,8 @@ def drive(
             measured.cpu_seconds = usage.ru_utime + usage.ru_stime
             measured.exit_code = os.waitstatus_to_exitcode(status)
             process.returncode = measured.exit_code
+            busy, idle = (after - before for after, before in zip(cores_seconds(), cores_before, strict=True))
+            measured.busy_share = busy / (busy + idle)
             break
         stats = [one.stats() for one in servers]
         asked = sum(one["req"] for one in stats) - asked_before
@@ -131,6 +138,21 @@ def drive(
     if measured.exit_code not in (0, -signal.SIGKILL):
         raise SystemExit(f"headrace run ended with {measured.exit_code}:\n{log.read_text()[-3000:]}")
     return measured
+
+
+def cores_seconds() -> tuple[float, float]:
+    """Seconds that all cores together have been busy, stolen ones included, and idle, since the boot."""
+    ticks = [int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    idle = ticks[3] + ticks[4]  # idle, iowait: proc(5)
+    per_second = os.sysconf("SC_CLK_TCK")
+    return (sum(ticks) - idle) / per_second, idle / per_second
+
+
+def others(run: Measured, server_cpu_seconds: float) -> str:
+    """What else ran on the machine meanwhile, as a share of its cores (this script is part of it)."""
+    cores = os.cpu_count() or 1
+    ours = (run.cpu_seconds + server_cpu_seconds) / (cores * run.wall_seconds)
+    return f"other work took {max(0.0, run.busy_share - ours):.0%} of {cores} cores"
 
 
 def resident_bytes(pid: int) -> tuple[int, int]:
@@ -170,44 +192,55 @@ def cpu(binary: Path, scratch: Path, options: argparse.Namespace) -> None:
     """Rows per CPU-second, whole and marginal, with row checks and without."""
     few, many = options.rows // 10, options.rows
     for name, flags in (("row checks on", ()), ("row checks off", ("--no-row-checks",))):
-        runs = {}
-        for rows in (few, many):
-            prompts = write_prompts(scratch / f"{rows}.jsonl", rows)
-            with NullServer(binary, vary=True, cpu=SERVER_CPU) as server:
-                out = scratch / f"cpu-{rows}-{bool(flags)}"
-                runs[rows] = drive(server, prompts, out, rows=rows, flags=flags, every_seconds=0.25)
-                stats = server.stats()
-            assert len(finished_rows(out)) == rows
-        whole = many / runs[many].cpu_seconds
-        marginal = (many - few) / (runs[many].cpu_seconds - runs[few].cpu_seconds)
+        wholes, marginals, peaks, firsts = [], [], [], []
+        for turn in range(options.repeat):
+            runs = {}
+            for rows in (few, many):
+                prompts = write_prompts(scratch / f"{rows}.jsonl", rows)
+                with NullServer(binary, vary=True, cpu=SERVER_CPU) as server:
+                    out = scratch / f"cpu-{rows}-{bool(flags)}-{turn}"
+                    runs[rows] = drive(server, prompts, out, rows=rows, flags=flags, every_seconds=0.25)
+                    stats = server.stats()
+                assert len(finished_rows(out)) == rows
+                shutil.rmtree(out)
+            run = runs[many]
+            wholes.append(many / run.cpu_seconds)
+            marginals.append((many - few) / (run.cpu_seconds - runs[few].cpu_seconds))
+            peaks.append(run.peak_resident_bytes)
+            firsts.append(run.first_request_seconds or 0.0)
+            say(
+                f"one run, {name}",
+                f"{run.cpu_seconds:.1f} CPU-s, {run.wall_seconds:.1f} s wall, null server "
+                f"{stats['cpu_s']:.1f} CPU-s; {others(run, stats['cpu_s'])}",
+            )
         say(
             f"rows per CPU-second, {name}",
-            f"{whole:,.0f} over {many:,} rows; marginal {marginal:,.0f} ({few:,} → {many:,} rows)",
+            f"{median(wholes):,.0f} over {many:,} rows ({min(wholes):,.0f}–{max(wholes):,.0f}, "
+            f"{options.repeat} runs); marginal {median(marginals):,.0f} ({few:,} → {many:,} rows)",
         )
-        say(
-            f"the same run, {name}",
-            f"{runs[many].cpu_seconds:.1f} CPU-s, {runs[many].wall_seconds:.1f} s wall, "
-            f"peak RSS {megabytes(runs[many].peak_resident_bytes)}, null server {stats['cpu_s']:.1f} CPU-s",
-        )
-        say(
-            f"start to first request, {name}",
-            f"{runs[many].first_request_seconds:.2f} s with {many:,} prompts",
-        )
+        say(f"peak RSS, {name}", f"{megabytes(max(peaks))} at most over {many:,} rows")
+        say(f"start to first request, {name}", f"{median(firsts):.2f} s with {many:,} prompts")
 
 
 def in_flight(binary: Path, scratch: Path, options: argparse.Namespace) -> None:
     """Mean in flight at a 200 ms server."""
     rows = options.rows
     prompts = write_prompts(scratch / "in-flight.jsonl", rows)
-    with NullServer(binary, vary=True, cpu=SERVER_CPU, delay_ms=200) as server:
-        run = drive(server, prompts, scratch / "in-flight", rows=rows, every_seconds=0.02)
-        stats = server.stats()
-    mean = sum(run.in_flight) / len(run.in_flight)
-    say(
-        "mean in flight of 256 at a 200 ms server",
-        f"{mean:.1f} ({len(run.in_flight)} looks between 10 and 90 % of {rows:,} rows; "
-        f"never more than {stats['inflight_max']}); {rows / stats['span_s']:,.0f} rows/s of 1,280",
-    )
+    means = []
+    for turn in range(options.repeat):
+        out = scratch / f"in-flight-{turn}"
+        with NullServer(binary, vary=True, cpu=SERVER_CPU, delay_ms=200) as server:
+            run = drive(server, prompts, out, rows=rows, every_seconds=0.02)
+            stats = server.stats()
+        shutil.rmtree(out)
+        means.append(sum(run.in_flight) / len(run.in_flight))
+        say(
+            "one run at a 200 ms server",
+            f"{means[-1]:.1f} of 256 in flight ({len(run.in_flight)} looks between 10 and 90 % of {rows:,} "
+            f"rows; never more than {stats['inflight_max']}); {rows / stats['span_s']:,.0f} rows/s of 1,280; "
+            f"{others(run, stats['cpu_s'])}",
+        )
+    say("mean in flight of 256 at a 200 ms server", f"{median(means):.1f} (median of {options.repeat} runs)")
 
 
 def big(binary: Path, scratch: Path, options: argparse.Namespace) -> None:
@@ -224,7 +257,8 @@ def big(binary: Path, scratch: Path, options: argparse.Namespace) -> None:
     assert kept == rows, f"{kept:,} rows of {rows:,}"
     at = [(0.15, "100 k" if rows == GOLDEN_ROWS else "15 %"), (0.5, "half"), (0.94, "94 %")]
     levels = ", ".join(f"{megabytes(near(run.resident, share * rows))} at {name}" for share, name in at)
-    say(f"RSS over {rows:,} rows", f"{levels}; peak {megabytes(run.peak_resident_bytes)}")
+    peak = max(run.peak_resident_bytes, resumed.peak_resident_bytes)
+    say(f"RSS over {rows:,} rows", f"{levels}; peak {megabytes(peak)}, the resumed run's among them")
     ratios = [stored / answers for answers, stored in run.stored if answers > 0.05 * rows * 9000]
     if ratios:
         say(
@@ -314,6 +348,7 @@ def main() -> int:
     )
     parser.add_argument("part", choices=[*PARTS, "all"])
     parser.add_argument("--rows", type=int, default=20_000, help="of cpu and in-flight")
+    parser.add_argument("--repeat", type=int, default=3, help="runs of cpu and in-flight; the median is told")
     parser.add_argument(
         "--big-rows", type=int, default=GOLDEN_ROWS, help="of big; 7 GB of disk at the default"
     )

@@ -50,6 +50,28 @@ def help_of(*words: str) -> str:
     return f"```text\n{text.strip(chr(10))}\n```\n"
 
 
+def steps_example() -> str:
+    """What `headrace plan --steps` prints for the golden inputs, from the step on, in a fenced block."""
+    line = (
+        "--context-length 8192 --mamba-scheduler-strategy extra_buffer --max-running-requests 64 "
+        "--mem-fraction-static 0.85 --mamba-ssm-dtype bfloat16"
+    )
+    words = ["plan", "--engine-version", "0.5.12", "--gpu", "RTX PRO 6000 Blackwell Server"]
+    words += ["--model", "Qwen/Qwen3.6-27B", "--flags", line, "--free-gib", "94.3", "--weights-gib", "51.1"]
+    words += ["--input-tokens", "220", "--output-tokens", "2700", "--steps"]
+    done = subprocess.run(
+        [sys.executable, "-m", "headrace", *words],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "COLUMNS": "80", "NO_COLOR": "1", "TERM": "dumb", "PYTHONIOENCODING": "utf-8"},
+    )
+    lines = [text.rstrip() for text in done.stdout.splitlines()]
+    start = next(at for at, text in enumerate(lines) if text.startswith("A decode step"))
+    end = next(at for at, text in enumerate(lines) if at > start and text.startswith("How to read"))
+    return "```text\n" + "\n".join(lines[start:end]) + "\n```\n"
+
+
 def command_line() -> str:
     """The help of every command, under a heading each."""
     return "\n".join(f"## {' '.join(('headrace', *words))}\n\n{help_of(*words)}" for words in command_names())
@@ -106,6 +128,30 @@ def sampling_parameters() -> str:
     from headrace.drive.sampling import KNOWN
 
     return ", ".join(f"`{name}`" for name in KNOWN) + ".\n"
+
+
+def job_json() -> str:
+    """The keys of job.json: those of the job, then those of an entry of its `sources`."""
+    from headrace.drive.job import Job, Source
+
+    heads = ("key", "what it is")
+    parts = (("The job", Job), ("An entry of `sources`", Source))
+    return "\n".join(f"### {title}\n\n" + table(heads, _attributes(kind)) for title, kind in parts)
+
+
+def _attributes(kind: type) -> list[tuple[str, str]]:
+    """Each attribute that the docstring of a class names, and its meaning in one line."""
+    import dataclasses
+    import inspect
+
+    told = (inspect.getdoc(kind) or "").split("Attributes:\n")[1]
+    found = re.findall(r"^    (\w[\w /]*): (.+(?:\n {8,}.+)*)", told, re.MULTILINE)
+    meaning = {
+        name: " ".join(text.split()).replace("None", "null")
+        for names, text in found
+        for name in names.split(" / ")
+    }
+    return [(f"`{field.name}`", meaning[field.name]) for field in dataclasses.fields(kind)]
 
 
 def row_schema() -> str:

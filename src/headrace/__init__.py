@@ -1,7 +1,8 @@
 """headrace: feeds a fleet of inference servers with an offline generation job and says what holds it back.
 
-The commands are functions here, by the same names and words: `run`, `status`, `export`, `plan`,
-`predict`, `simulate`, `gpus`, `model`, `emulate`; `fleet_change` is `headrace fleet`. They are loaded when
+The commands are functions here, by the same names and words: `run`, `status`, `export`, `plan`, `predict`,
+`gpus`, `model`, `fleet_add`, `fleet_drain`, `fleet_remove`, `demo`, `emulate`; and `headrace.api.diagnose` and
+`headrace.api.simulate`, because `headrace.diagnose` and `headrace.simulate` are packages. They are loaded when
 first used. What they raise is in `headrace.errors`.
 """
 
@@ -13,20 +14,35 @@ __version__ = "0.1.0"
 
 __all__ = [
     "__version__",
+    "demo",
     "emulate",
     "export",
-    "fleet_change",
+    "fleet_add",
+    "fleet_drain",
+    "fleet_remove",
     "gpus",
     "model",
     "plan",
     "predict",
     "run",
-    "simulate",
     "status",
 ]
 
 if TYPE_CHECKING:
-    from headrace.api import emulate, export, fleet_change, gpus, model, plan, predict, run, simulate, status
+    from headrace.api import (
+        demo,
+        emulate,
+        export,
+        fleet_add,
+        fleet_drain,
+        fleet_remove,
+        gpus,
+        model,
+        plan,
+        predict,
+        run,
+        status,
+    )
 
 
 def __getattr__(name: str) -> Any:

@@ -132,23 +132,28 @@ class EngineServer:
 
     def metric(self, name: str) -> float:
         """The sum over all label sets of a metric; 0 where it is not exported (yet)."""
-        total = 0.0
-        for line in get(f"{self.url}/metrics", 30).decode().splitlines():
-            if line.startswith(name) and line[len(name)] in "{ ":
-                total += float(line.rsplit(" ", 1)[1])
-        return total
+        return self.metrics(name)[0]
+
+    def metrics(self, *names: str) -> list[float]:
+        """As `metric`, of several from one page: they belong to the same moment."""
+        page = get(f"{self.url}/metrics", 30).decode().splitlines()
+        return [
+            sum(
+                float(line.rsplit(" ", 1)[1])
+                for line in page
+                if line.startswith(name) and line[len(name)] in "{ "
+            )
+            for name in names
+        ]
 
     def requests_total(self) -> float:
         """Requests it has taken (vLLM: has finished) since it started; output tokens where it counts none."""
         return self.metric(REQUESTS_TOTAL[self.kind] or OUTPUT_TOKENS_TOTAL[self.kind])
 
-    def running(self) -> float:
-        """Requests in the batch now."""
-        return self.metric(RUNNING[self.kind])
-
-    def queued(self) -> float:
-        """Requests that wait in the server now."""
-        return self.metric(QUEUED[self.kind])
+    def running_and_queued(self) -> tuple[float, float]:
+        """Requests in the batch, and requests that wait in the server, by one page of its gauges."""
+        running, queued = self.metrics(RUNNING[self.kind], QUEUED[self.kind])
+        return running, queued
 
     def kill(self) -> None:
         """kill -9 of the whole process group: the machine is gone."""

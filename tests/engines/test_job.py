@@ -27,6 +27,7 @@ from tests.engines.server import EngineServer
 # HEADRACE_FULL=1 runs all 1,319 prompts through each engine
 COUNT = 1319 if os.environ.get("HEADRACE_FULL") == "1" else 40
 JOB_LIMIT_SECONDS = 3600 if COUNT > 40 else 300
+LOAD_LIMIT_SECONDS = 240  # a full batch takes 2 s on quiet cores, and much longer beside other work
 
 
 def gsm8k(shared: Path, count: int) -> list[str]:
@@ -214,31 +215,36 @@ def test_the_running_gauge_stays_within_the_cap_and_the_status_agrees_with_the_s
     engine: EngineServer, shared: Path, tmp_path: Path
 ) -> None:
     in_flight, out = engine.cap + 8, tmp_path / "out"
-    words = run_flags(shared, out, engine, count=1000, in_flight=in_flight, max_tokens=200)
-    running: list[float] = []
-    queued: list[float] = []
+    # answers of 600 tokens: the batch stands for several reports of a gauge that moves every 40 steps
+    words = run_flags(shared, out, engine, count=1319, in_flight=in_flight, max_tokens=600)
+    seen: list[tuple[float, float]] = []
     over = threading.Event()
 
     def watch() -> None:
-        while not over.is_set():
-            running.append(engine.running())
-            queued.append(engine.queued())
-            time.sleep(0.1)
+        while not over.wait(0.1):
+            seen.append(engine.running_and_queued())
 
     watcher = threading.Thread(target=watch)
-    watcher.start()
     process = start(*words, log=tmp_path / "log")
+    watcher.start()
     try:
+        # what the server itself says: its cap is filled, and what is in flight beyond it waits there
         wait_until(
-            lambda: max(running, default=0) >= engine.cap - 1 or process.poll() is not None,
-            200, "as many running as the cap allows",
+            lambda: any(running >= engine.cap and queued >= 1 for running, queued in seen)
+            or process.poll() is not None
+            or not watcher.is_alive(),
+            LOAD_LIMIT_SECONDS, f"{engine.cap} running and some queued, in one page of the gauges",
         )  # fmt: skip
+        assert process.poll() is None, (tmp_path / "log").read_text()
+        assert watcher.is_alive(), "the server's metrics page answered no longer"
         # from the job's own mouth, over its control socket
-        wait_until(lambda: status(out).in_flight == in_flight, 30, f"{in_flight} in flight by the status")
+        wait_until(
+            lambda: status(out).in_flight == in_flight, LOAD_LIMIT_SECONDS, f"{in_flight} in flight by status"
+        )
+        time.sleep(2.0)  # and the cap is kept to while the batch turns over
     finally:
         over.set()
         watcher.join()
         kill_group(process)
-    assert max(running) <= engine.cap, "the server runs no more than its cap"
-    assert max(running) >= engine.cap - 1, "a job with more in flight than the cap fills it"
-    assert max(queued) >= 1, "what is in flight beyond the cap waits at the server"
+    assert max(running for running, _ in seen) == engine.cap, "a job fills the cap, and the server keeps it"
+    assert max(queued for _, queued in seen) <= in_flight, "no more waits at the server than was sent"

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from headrace.cli.diagnosing import context_of
 from headrace.diagnose.document import Diagnosis
 from headrace.diagnose.pipeline import diagnose
+from headrace.diagnosing import context_of
 from headrace.net.http import HttpClient
 from headrace.observe.live import observe_server
 from headrace.observe.observation import Observation

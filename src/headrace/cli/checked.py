@@ -112,7 +112,23 @@ class CheckedCommand(TyperCommand):
 
 
 class CheckedGroup(TyperGroup):
-    """A group of commands, shown as they are."""
+    """A group of commands, which refuses one that it does not have in a line, as all that is refused."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """As of any group.
+
+        Raises:
+            UsageError: no such command.
+        """
+        try:
+            return super().resolve_command(ctx, args)
+        except _Refused:
+            if ctx.resilient_parsing or not args or args[0].startswith("-"):
+                raise
+            near = nearest(args[0], self.list_commands(ctx))
+            raise UsageError(
+                f"{_short(args[0])} is no command of {ctx.command_path}.{near or _see(ctx)}"
+            ) from None
 
     def get_params(self, ctx: Any) -> list[Any]:
         """All parameters, as help shows them."""

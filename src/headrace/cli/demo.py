@@ -17,7 +17,7 @@ def demo(
             "--speed", metavar="X", min=0.1, max=1000, help="So many times faster than real servers."
         ),
     ] = 2.0,
-    servers: Annotated[
+    replicas: Annotated[
         int, typer.Option("--replicas", metavar="N", min=1, max=64, help="Emulated servers.")
     ] = 8,
 ) -> None:
@@ -29,4 +29,4 @@ def demo(
     """
     from headrace.cli.demo_job import run_demo
 
-    raise typer.Exit(run_demo(rows=rows, out=out, speed=speed, replicas=servers))
+    raise typer.Exit(run_demo(rows=rows, out=out, speed=speed, replicas=replicas))

@@ -1,50 +1,14 @@
-"""What `headrace demo` does: emulated servers in a child process, prompts, a job file, and the usual run."""
+"""What `headrace demo` says around its job: what is to be seen, a row of each source, what to try next."""
 
 from __future__ import annotations
 
-import ctypes
 import itertools
-import os
-import selectors
-import signal
-import subprocess
 import sys
 import textwrap
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any
 
-from headrace.cli.demo_prompts import write_prompts
-from headrace.errors import UnreachableError
-
-START_SECONDS = 60.0
-STOP_SECONDS = 5.0
-# What goes wrong in the demo's fleet: 1 % of requests are turned away, 1 % are cut off in the middle, and one
-# server dies when it has answered half of its share and is back 6 s later.
-FAULTS = ("--error-503", "1", "--drop-middle", "1")
-CRASH = ("--crash-after", "{replica}={answers}", "--back-after-seconds", "{replica}=6")
-MEAN_OUTPUT_TOKENS = 220
-
-_JOB = """\
-# Written by `headrace demo`. The servers are emulated and gone when the demo ends.
-out: data
-servers: [{servers}]
-in_flight: auto
-sampling: {{max_tokens: 700, temperature: 0.7}}
-thinking: true
-sources:
-  - prompts: prompts/shop.jsonl        # the question is recognised in the column `question`, the ids in `id`
-    name: shop
-  - prompts: prompts/trips.csv
-    name: trips
-    sampling: {{max_tokens: 300}}
-    thinking: false
-  - prompts: prompts/teacher.jsonl     # chats: `messages`
-    name: teacher
-flags_policy: {{truncated: keep, empty: retry_once}}
-"""
+from headrace.simulate.demo import demo_job
 
 
 def run_demo(*, rows: int, out: Path, speed: float, replicas: int) -> int:
@@ -56,91 +20,18 @@ def run_demo(*, rows: int, out: Path, speed: float, replicas: int) -> int:
     from headrace.cli.running import run_and_show
     from headrace.drive.job.file import load_job
 
-    write_prompts(out / "prompts", rows)
     _say(
         f"{rows:,} prompts from three sources, {replicas} emulated servers. Some requests are turned away or "
         "cut off, and one server dies and comes back: watch nothing get lost. Ctrl-C stops; the same command "
         "goes on."
     )
-    with emulated_servers(replicas, speed, crash_after=max(rows // replicas // 2, 1)) as urls:
-        job_file = out / "job.yaml"
-        job_file.write_text(_JOB.format(servers=", ".join(urls)), encoding="utf-8")
+    with demo_job(rows=rows, out=out, speed=speed, replicas=replicas) as job_file:
         again = f"headrace demo --rows {rows} --out {out}"
         code = run_and_show(load_job(job_file).job, progress="auto", again=again)
     if code == 0:
         _show_rows(out / "data")
         _say_next(out)
     return code
-
-
-@contextmanager
-def emulated_servers(replicas: int, speed: float, crash_after: int) -> Iterator[list[str]]:
-    """URLs of a fleet in a child process, which ends with the block, or with this process however it ends."""
-    crash: list[str] = []
-    if replicas >= 3:
-        crash = [word.format(replica=replicas - 2, answers=crash_after) for word in CRASH]
-    command = [sys.executable, "-m", "headrace", "emulate", "--replicas", str(replicas), "--base-port", "0"]
-    command += ["--speed", str(speed), "--mean-output-tokens", str(MEAN_OUTPUT_TOKENS)]
-    command += ["--reasoning-parser", "demo", *FAULTS, *crash]
-    child = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,  # Ctrl-C is for the job: it drains, and needs its servers for that
-        preexec_fn=_die_with_parent,
-    )
-    try:
-        yield _first_lines(child, replicas)
-    finally:
-        child.terminate()
-        try:
-            child.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
-        for stream in (child.stdout, child.stderr):
-            if stream is not None:
-                stream.close()
-
-
-def _die_with_parent() -> None:
-    """In the child, before it begins: ask the kernel to end it when this process is gone (Linux)."""
-    if _LIBC is not None:
-        _LIBC.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-
-
-_LIBC: Any = ctypes.CDLL(None) if sys.platform == "linux" else None
-
-
-def _first_lines(child: subprocess.Popen[str], count: int) -> list[str]:
-    """The URLs that the child prints once all its ports are open.
-
-    Raises:
-        UnreachableError: it ended, or said nothing within START_SECONDS.
-    """
-    assert child.stdout is not None
-    assert child.stderr is not None
-    deadline = time.monotonic() + START_SECONDS
-    urls: list[str] = []
-    with selectors.DefaultSelector() as selector:
-        selector.register(child.stdout, selectors.EVENT_READ)
-        while len(urls) < count:
-            if child.poll() is None and not selector.select(deadline - time.monotonic()):
-                raise UnreachableError(
-                    f"the emulated servers did not start within {START_SECONDS:g} s. Try again."
-                )
-            lines = _available(child.stdout)
-            if not lines and child.poll() is not None:
-                raise UnreachableError(f"the emulated servers did not start: {child.stderr.read().strip()}")
-            urls += lines
-    return urls[:count]
-
-
-def _available(stream: IO[str]) -> list[str]:
-    """The lines that can be read now (the child writes them all at once)."""
-    return os.read(stream.fileno(), 1 << 16).decode().split()
 
 
 def _say(text: str) -> None:

@@ -43,42 +43,33 @@ def diagnose(
     api_key_env: Annotated[str, typer.Option(help="Environment variable with the servers' key.")] = "",
 ) -> None:
     """Say what binds a fleet, why, and what to change: read-only, from whatever evidence there is."""
-    import os
-
+    from headrace import api
     from headrace.cli.ask_gpu import asker
-    from headrace.cli.diagnosing import context_of, seconds_of, with_told
-    from headrace.diagnose.pipeline import diagnose as diagnosed
     from headrace.errors import UsageError, nearest
-    from headrace.observe.target import Options, read_targets
 
-    if load not in ("", "free", "given"):
-        raise UsageError(f"--load takes free or given, got '{load[:40]}'.{nearest(load, ('free', 'given'))}")
-    key = os.environ.get(api_key_env) if api_key_env else None
-    if api_key_env and not key:
-        raise UsageError(
-            f"--api-key-env {api_key_env[:60]}: the environment has no such variable, or it is empty."
-        )
-    options = Options(engine or None, engine_version or None, strict, seconds_of(window), key)
-    observation = with_told(
-        read_targets(targets, options),
+    found = api.diagnose(
+        targets,
         engine=engine,
         engine_version=engine_version,
         gpu=gpu,
         model=model,
         flags=flags,
         load=load,
-    )
-    context = context_of(
-        observation,
-        expectations=tuple(expect or ()),
+        expect=expect or (),
+        window=window,
         allow_accuracy_change=allow_accuracy_change,
+        strict=strict,
+        api_key_env=api_key_env,
         ask=None if as_json else asker(),
     )
-    found = diagnosed(observation, context)
     if as_json:
         import json
 
-        typer.echo(json.dumps(found.to_json(), indent=2, ensure_ascii=False, allow_nan=False))
+        from headrace.net.redact import redact_document
+
+        typer.echo(
+            json.dumps(redact_document(found.to_json()), indent=2, ensure_ascii=False, allow_nan=False)
+        )
         return
     from rich.console import Console
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, UsageError
 from headrace.report.figures import printable, several
 
 if TYPE_CHECKING:
@@ -32,6 +32,10 @@ class _Ids:
     rows: int = 0
     without: list[str] = field(default_factory=list)
 
+    def is_hash(self) -> bool:
+        """Whether no ids of the user's own can hold."""
+        return bool(self.without) or len(self.seen) < self.rows
+
     def verdict(self) -> str:
         """What rows would be known by."""
         if self.without:
@@ -44,8 +48,12 @@ class _Ids:
 def show_dry_run(resolved: ResolvedJob) -> int:
     """Prints everything that can be known without generating; 0 when the job could start, else 2."""
     problems: list[str] = []
+    job, ids = resolved.job, _Ids()
     for line in itertools.chain(
-        _job_lines(resolved), _source_lines(resolved.job, problems), _server_lines(resolved.job, problems)
+        _job_lines(resolved),
+        _source_lines(job, ids, problems),
+        _row_lines(job, ids, problems),
+        _server_lines(job, problems),
     ):
         sys.stdout.write(printable(line) + "\n")
     for problem in problems:
@@ -76,15 +84,44 @@ def holds_job(out: Path) -> bool:
     return any((out / name).exists() for name in ("job.json", "ledger.db", "ledger-at"))
 
 
-def _source_lines(job: Job, problems: list[str]) -> Iterator[str]:
-    ids = _Ids()
+def _source_lines(job: Job, ids: _Ids, problems: list[str]) -> Iterator[str]:
     for source in job.sources:
         try:
             yield from _one_source(job, source, ids)
         except HeadraceError as error:
             problems.append(f"source {source.name}: {error}")
         yield ""
-    yield f"Identity: {ids.verdict()}"
+
+
+def _row_lines(job: Job, ids: _Ids, problems: list[str]) -> Iterator[str]:
+    """How many rows there are in all, and what becomes of them: by a scan of all sources."""
+    from headrace.drive.store.preview import preview
+
+    if problems:
+        yield f"Identity: {ids.verdict()}"
+        yield ""
+        return
+    try:
+        found = preview(job)
+    except HeadraceError as error:
+        problems += error.problems if isinstance(error, UsageError) else [str(error)]
+        return
+    by_hash = ids.verdict() if ids.is_hash() else "hash of what is sent"
+    yield f"Identity: {'your own ids' if found.own_ids else by_hash}"
+    yield f"Rows: {found.rows:,} in total, samples counted"
+    for count, name, meaning in (
+        (found.done, "done already", ""),
+        (found.excluded, "excluded", "  answered in what --exclude names"),
+        (found.duplicates, "duplicates", "  share the answer of a row that asks the same"),
+        (found.failed, "failed before", "  --retry-failed asks them again"),
+        (found.unreadable, "unreadable", "  go to failed/"),
+    ):
+        if count or name in ("done already", "excluded", "duplicates"):
+            yield f"  {name:<14}{count:>13,}{meaning}"
+    yield f"  {'to send':<14}{found.to_send:>13,}"
+    if found.other_rows:
+        yield f"Other rows: {found.other_rows:,} in {job.out} answer none of this job's prompts"
+    yield from (f"Note: {note}" for note in found.notes)
     yield ""
 
 

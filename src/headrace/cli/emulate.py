@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
-    from headrace.simulate.emulate import EmulatorOptions, Faults
+    from headrace.simulate.emulate import EmulatorOptions
 
 _SERVERS, _ANSWERS = "Servers", "Answers"
 _FAULTS = "Faults (of every replica, or of replica R alone with R=; repeatable)"
@@ -97,6 +96,9 @@ def emulate(
             help="Chats think unless they ask otherwise.",
         ),
     ] = True,
+    seed: Annotated[
+        int, typer.Option(rich_help_panel=_ANSWERS, metavar="N", help="Of lengths, texts and faults.")
+    ] = 0,
     physics_seed: Annotated[
         int | None,
         typer.Option(
@@ -106,9 +108,6 @@ def emulate(
             help="Hidden physics: speed, bandwidth, host time and length law off the book's.",
         ),
     ] = None,
-    seed: Annotated[
-        int, typer.Option(rich_help_panel=_ANSWERS, metavar="N", help="Of lengths, texts and faults.")
-    ] = 0,
     error_500: Annotated[list[str] | None, _fault("Answered 500.")] = None,
     error_503: Annotated[list[str] | None, _fault("Answered 503.")] = None,
     error_429: Annotated[list[str] | None, _fault("Answered 429 with Retry-After.")] = None,
@@ -142,6 +141,7 @@ def emulate(
     # a handful of servers is quick in plain Python, and shall not wait for a compiler
     os.environ.setdefault("HEADRACE_KERNEL", "python")
     from headrace.simulate.emulate import EmulatorOptions
+    from headrace.simulate.emulate.switches import faults_of
 
     faults = faults_of(
         replicas,
@@ -183,71 +183,6 @@ def emulate(
     )
 
 
-def faults_of(replicas: int, switches: dict[str, list[str] | None], refuse: list[int]) -> dict[int, Faults]:
-    """Returns the faults per replica that the switches ask for.
-
-    Raises UsageError, with every mistake once, for a value that is not understood.
-    """
-    from headrace.errors import UsageError
-    from headrace.simulate.emulate.faults import faults_from
-
-    fields: dict[int, dict[str, object]] = {}
-    problems: list[str] = []
-    for name, values in switches.items():
-        option = "--" + name.replace("_", "-")
-        for value in values or []:
-            replica, _, amount = value.rpartition("=")
-            if name == "hang" and not replica and amount.isdigit():
-                replica, amount = amount, "posts"
-            if replica and not (replica.isdecimal() and int(replica) < replicas):
-                problems.append(
-                    f"{option} {value}: '{replica}' is no replica; they are 0 to {replicas - 1}: write "
-                    f"{option} {replicas - 1}={amount}"
-                )
-                continue
-            try:
-                faults_from({name: _number_or_word(amount)})
-            except UsageError as error:
-                problems += [f"{option} {value}: {_of_value(problem)}" for problem in error.problems]
-                continue
-            for index in [int(replica)] if replica else range(replicas):
-                fields.setdefault(index, {})[name] = _number_or_word(amount)
-    for index in refuse:
-        if not 0 <= index < replicas:
-            problems.append(f"--refuse {index}: there is no such replica; they are 0 to {replicas - 1}")
-        fields.setdefault(index, {})["refuse"] = True
-    faults: dict[int, Faults] = {}
-    told: dict[str, list[int]] = {}  # what is wrong with the whole of a replica, once for all that have it
-    for index, document in sorted(fields.items()):
-        try:
-            faults[index] = faults_from(document)
-        except UsageError as error:
-            for problem in error.problems:
-                told.setdefault(_of_value(problem), []).append(index)
-    problems += [f"{_replicas(indexes, replicas)}: {problem}" for problem, indexes in told.items()]
-    if problems:
-        raise UsageError(problems)
-    return faults
-
-
-def _of_value(problem: str) -> str:
-    """What is wrong, without the words for whoever writes the JSON of faults."""
-    text = problem.removeprefix("faults not understood: ").split(". Known fields:")[0].split(" - at `$")[0]
-    if text.startswith("Invalid enum value"):
-        return "it takes posts or all"
-    said = re.fullmatch(r"Expected `([^`]*)`, got `[^`]*`", text)
-    if said is None:
-        return text
-    kinds = {"float": "a number", "int": "a whole number"}
-    return f"it takes {kinds.get(said[1].split(' | ')[0], said[1])}"
-
-
-def _replicas(indexes: list[int], replicas: int) -> str:
-    if len(indexes) == replicas > 1:
-        return "all replicas"
-    return f"replica{'s' if len(indexes) > 1 else ''} {', '.join(map(str, indexes))}"
-
-
 def serve(options: EmulatorOptions) -> None:
     """Runs the fleet until SIGINT or SIGTERM; prints one URL per line once all ports are open."""
     import asyncio
@@ -269,12 +204,3 @@ def serve(options: EmulatorOptions) -> None:
             await stopped.wait()
 
     uvloop.run(run())
-
-
-def _number_or_word(text: str) -> int | float | str:
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text

@@ -31,6 +31,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for line in problem_lines(error):
             sys.stderr.write(line + "\n")
         sys.exit(error.exit_code)
+    except ImportError as error:
+        from headrace.extras import missing_in
+
+        said_of_extra = missing_in(error)
+        if said_of_extra is None or os.environ.get("HEADRACE_DEBUG") == "1":
+            raise
+        sys.stderr.write(f"headrace: {said_of_extra}\n")
+        sys.exit(said_of_extra.exit_code)
     except SystemExit as ended:
         said = last_flush() if not ended.code and words[:1] != ["run"] else None
         if said is None:

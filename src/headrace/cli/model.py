@@ -6,8 +6,6 @@ from typing import Annotated
 
 import typer
 
-from headrace.errors import UsageError
-
 
 def model(
     name: Annotated[
@@ -48,16 +46,13 @@ def model(
     Example of a file: headrace model ./config.json --context-tokens 4096 --json
     """
     from headrace import api
-    from headrace.models.catalogue import model_ids
-    from headrace.models.description import describe
 
-    if name is None:
-        if fetch:
-            raise UsageError("--fetch needs a NAME: an id on the Hugging Face hub, like Qwen/Qwen3-8B.")
-        _list(model_ids(), as_json)
+    described = api.model(
+        name, tp=tp, tokens_per_step=tokens_per_step, context_tokens=context_tokens, fetch=fetch
+    )
+    if isinstance(described, tuple):
+        _list(described, as_json)
         return
-    geometry = api.model(name, fetch=fetch)
-    described = describe(geometry, tp=tp, tokens_per_step=tokens_per_step, context_tokens=context_tokens)
     if as_json:
         import json
 

@@ -159,7 +159,9 @@ def plan(
         if found.before is not None:
             document["moved"] = [each.to_json() for each in found.moved]
         document.update(plan_steps.step_documents(found))
-        typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
+        from headrace.net.redact import redact_document
+
+        typer.echo(json.dumps(redact_document(document), indent=2, ensure_ascii=False))
         _end(found)
     from rich.console import Console
 

@@ -26,7 +26,7 @@ def predict(
     from headrace.cli.counting import counting
 
     with counting("rows") as progress:
-        found = api.predict(table, out=out, progress=progress)
+        found = api.predict(table, out=out, on_progress=progress)
     from rich.console import Console
 
     from headrace.report.predict_view import predict_view

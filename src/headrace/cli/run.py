@@ -63,7 +63,10 @@ def run(
     exclude: Annotated[
         list[str] | None,
         _option(
-            "--exclude", panel=_ASK, metavar="OUT|FILE", help="Leave out prompts answered there; repeatable."
+            "--exclude",
+            panel=_ASK,
+            metavar="OUT|FILE",
+            help="Leave out prompts that are answered there, by any sampling; repeatable.",
         ),
     ] = None,
     server: Annotated[

@@ -174,7 +174,8 @@ def snapshot_note(status: JobStatus, wall_time: float) -> str:
 
     age, host = duration(age_seconds(status, wall_time)), printable(status.host)
     if status.phase in FINAL_PHASES:
-        return f"The job ended {age} ago on {host}."
+        more = " The same `headrace run` goes on with it." if status.phase == "stopped" else ""
+        return f"The job ended {age} ago on {host}.{more}"
     return (
         f"A snapshot of {age} ago, by process {status.pid} on {host}; nothing answers here. "
         "If it does not run there either, the same `headrace run` goes on with it."

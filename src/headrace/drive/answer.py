@@ -85,7 +85,7 @@ def parse_answer(path: str, body: bytes, *, keep_token_ids: bool = False) -> Ans
             return _from_generate(_generate.decode(body), keep_token_ids)
         return _from_openai(_openai.decode(body), keep_token_ids)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        shown = redact(body[:200].decode("utf-8", "replace"))
+        shown = redact(body[:1000].decode("utf-8", "replace"), 200)
         raise InputError(
             f"the answer of {len(body)} bytes is not a completion: {error}. It begins: {shown!r}"
         ) from None

@@ -109,9 +109,14 @@ def send_command(out: Path, command: dict[str, Any]) -> dict[str, Any]:
             received = bytearray()
             while part := connection.recv(1 << 16):
                 received += part
+    except (FileNotFoundError, ConnectionRefusedError):
+        what = "no job runs on it on this host" if out.is_dir() else "there is no such folder"
+        raise UnreachableError(
+            f"{out}: {what}. Name the --out of a running job, or start it with `headrace run`."
+        ) from None
     except OSError as error:
         raise UnreachableError(
-            f"no job runs on {out} (on this host): {error.strerror or error}. Start it with `headrace run`."
+            f"the job on {out} cannot be reached: {error.strerror or error}. See whether it runs here."
         ) from None
     try:
         reply = msgspec.json.decode(bytes(received), type=dict[str, Any])

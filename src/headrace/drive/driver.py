@@ -12,11 +12,8 @@ durable. What can be decided without sockets, threads, signals and time stands i
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -29,12 +26,18 @@ from headrace.drive.control import ControlServer
 from headrace.drive.dispatch.dispatcher import Dispatcher
 from headrace.drive.dispatch.ticket import Flight
 from headrace.drive.fleet_view import look_at_all, served_model
-from headrace.drive.interpreter import give_memory_back, signals_restored, tuned_interpreter
+from headrace.drive.interpreter import (
+    give_memory_back,
+    hear_signals,
+    signals_restored,
+    tuned_interpreter,
+)
 from headrace.drive.job import Job
 from headrace.drive.job.api_key import read_api_key
+from headrace.drive.keeper import Keeper
 from headrace.drive.landing import Landing
-from headrace.drive.limits_of_process import FEW, allow_open_files, require_arrow
-from headrace.drive.outcome import Outcome, Refused, ServerFault
+from headrace.drive.limits_of_process import allow_open_files, note_of_few_files, require_arrow
+from headrace.drive.outcome import Outcome, Refused
 from headrace.drive.progress import Progress, SourceCount
 from headrace.drive.refill import Refill
 from headrace.drive.sender import Sender
@@ -45,19 +48,15 @@ from headrace.drive.status import JobStatus
 from headrace.drive.store.index import PromptIndex
 from headrace.drive.store.indexing import build_index
 from headrace.drive.store.job_store import Store
-from headrace.drive.store.rows import FailedRow, Row
+from headrace.drive.store.rows import FailedRow
 from headrace.drive.store.states import State
-from headrace.drive.store.writer import RowWriter
-from headrace.drive.tally import Tally, tally_rows
+from headrace.drive.tally import tally_rows
 from headrace.durable.disk import is_full
-from headrace.errors import HeadraceError, Interrupted, JobStopped, StorageError
+from headrace.errors import HeadraceError, Interrupted, JobStopped
 from headrace.net.http import HttpClient
 
 TICK_SECONDS = 1.0
 STATUS_FILE_SECONDS = 2.0
-# Answers waiting for the disk: beyond, nothing new is sent, so that a slow disk cannot fill the memory.
-MAX_BACKLOG_CHARACTERS = 8 * 1024 * 1024
-MAX_BACKLOG_ROWS = 768  # three batches: what a kill may cost beside what is in flight
 # A job whose first answers are nearly all refusals is misconfigured: stop before 654,676 rows fail.
 REFUSED_TO_STOP, REFUSED_SHARE_TO_STOP = 50, 0.9
 
@@ -83,11 +82,7 @@ class Driver:
         self.dispatcher = Dispatcher()
         self.progress = Progress(self.started, [SourceCount() for _ in job.sources])
         self.sender = Sender(
-            self.dispatcher,
-            clock,
-            keep_token_ids=job.token_ids,
-            land=self._land,
-            pump=self.pump,
+            self.dispatcher, clock, keep_token_ids=job.token_ids, land=self._land, pump=self.pump
         )
         self.servers = Servers(
             self.dispatcher,
@@ -96,21 +91,23 @@ class Driver:
             load_reader=load_reader,
             cut_short=self.sender.cut_short,
         )
+        self.keeper = Keeper(
+            on_durable=self._durable,
+            on_trouble=lambda said: self._set_trouble("disk", said),
+            on_failed=self._end,
+        )
         self.landing = Landing(
             job,
             self.dispatcher,
             self.servers.limits,
             self.progress,
             clock,
-            save_row=self._save_row,
+            save_row=self.keeper.save_row,
             save_failure=self._save_failure,
             cut_short=lambda flight: self.sender.cut_short(flight, None),
         )
         self._on_status = on_status
         self._status_every = status_every_seconds
-        self._unsaved = 0  # prompts handed to the writer and not yet durable
-        self._row_characters = 8192.0  # of an answer, a moving average
-        self._max_backlog = MAX_BACKLOG_ROWS
         self.failures: Counter[str] = Counter()  # rows in failed/ by kind
         self.notes: list[str] = []
         self._stop_reason: str | None = None
@@ -132,11 +129,9 @@ class Driver:
             self.index: PromptIndex = build_index(self.store, self.job, self._report_scan)
             self.notes = self.store.notes
             self.failures.update(self.store.failure_counts())
-            if self._max_flights < max(FEW, (self.job.in_flight or 0) * len(self.job.servers)):
-                self.notes.append(
-                    f"this process may open few files (`ulimit -n`): at most {self._max_flights:,} requests "
-                    "are kept in flight"
-                )
+            self.notes += note_of_few_files(
+                self._max_flights, (self.job.in_flight or 0) * len(self.job.servers)
+            )
             self.refill = Refill(
                 self.job,
                 self.index,
@@ -164,28 +159,22 @@ class Driver:
         self._loop.set_exception_handler(self._fault_in_callback)
         self._loop.set_default_executor(ThreadPoolExecutor(2, "headrace-files"))  # prompts, status file
         self._over = asyncio.Event()
-        self.writer = RowWriter(
-            self.store,
-            self.job,
-            self._durable_in_thread,
-            self._trouble_in_thread,
-            on_failed=self._failed_in_thread,
-        )
+        self.keeper.begin(self.store, self.job)
         control = ControlServer(self.job.out, self._command)
         try:
             began = self.clock.wall()
             if not self.refill.untaken:
-                self._add_earlier(tally_rows(self.job.out, began))
+                tally_rows(self.job.out, began).add_to(self.progress, self.job.sources)
             else:  # a job that is done already needs no server
                 async with HttpClient(read_api_key(self.job)) as self.http:
                     await self._meet_servers()
                     await control.start()
-                    self._hear_signals()
+                    hear_signals(self._loop, self._interrupt)
                     self.phase, self.message = "running", ""
                     await self._feed()
         finally:
             await control.stop()
-            await asyncio.to_thread(self.writer.close, True)
+            await asyncio.to_thread(self.keeper.end)
         return self._conclude()
 
     async def _meet_servers(self) -> None:
@@ -206,7 +195,7 @@ class Driver:
             async with asyncio.TaskGroup() as group:
                 self._group = group
                 background = [
-                    group.create_task(self.refill.run(self._is_running, self._filled)),
+                    group.create_task(self.refill.run(lambda: self.phase == "running", self._filled)),
                     group.create_task(self.sender.land()),
                     group.create_task(self._tick()),
                     group.create_task(self._tally()),
@@ -223,13 +212,8 @@ class Driver:
     async def _tally(self) -> None:
         """What the rows of earlier runs were like, read beside the run."""
         if self.index.count(State.DONE):
-            self._add_earlier(await asyncio.to_thread(tally_rows, self.job.out, self.clock.wall()))
-
-    def _add_earlier(self, earlier: Tally) -> None:
-        self.progress.flags.update(earlier.flags)
-        for number, source in enumerate(self.job.sources):
-            if source.name in earlier.sources:
-                self.progress.add_earlier(number, earlier.sources[source.name])
+            earlier = await asyncio.to_thread(tally_rows, self.job.out, self.clock.wall())
+            earlier.add_to(self.progress, self.job.sources)
 
     def _conclude(self) -> JobStatus:
         left = self.index.pending_count()
@@ -247,7 +231,7 @@ class Driver:
 
     def pump(self) -> None:
         """Sends as much as there is room for. Called whenever a permit, a prompt or a moment comes."""
-        if self.phase != "running" or self._troubles or self.writer.backlog() > self._max_backlog:
+        if self.phase != "running" or self._troubles or self.keeper.is_behind():
             return
         hedge = self.refill.exhausted and self.job.hedge_tail
         self.progress.hedged += self.sender.send(self.clock.monotonic(), hedge=hedge)
@@ -258,9 +242,6 @@ class Driver:
         if isinstance(outcome, Refused):
             self._stop_if_refused()
 
-    def _is_running(self) -> bool:
-        return self.phase == "running"
-
     def _filled(self) -> None:
         self.pump()
         self._maybe_over()
@@ -270,33 +251,17 @@ class Driver:
         dispatcher = self.dispatcher
         nothing_left = self.refill.exhausted and not dispatcher.ready and not dispatcher.waiting
         draining = self.phase == "draining"
-        if (nothing_left or draining) and self.sender.is_empty() and not self._unsaved:
+        if (nothing_left or draining) and self.sender.is_empty() and not self.keeper.unsaved:
             if self.refill.take_up_rest() and self.phase == "running":
                 return
             if not self.index.count(State.DUPLICATE) or draining:
                 self._over.set()
 
-    # the writer, whose thread calls the two `_in_thread`
-
-    def _save_row(self, seq: int, row: Row) -> None:
-        self._unsaved += 1
-        self._row_characters += 0.01 * (len(row.answer) + len(row.reasoning or "") - self._row_characters)
-        self._max_backlog = min(MAX_BACKLOG_ROWS, MAX_BACKLOG_CHARACTERS // (1 + int(self._row_characters)))
-        self.writer.submit_row(seq, row)
+    # what was saved, and what went wrong
 
     def _save_failure(self, seq: int, failed: FailedRow) -> None:
-        self._unsaved += 1
         self.failures[failed.kind] += 1
-        self.writer.submit_failure(seq, failed)
-
-    def _durable_in_thread(self, done: Sequence[int], failed: Sequence[int]) -> None:
-        self._loop.call_soon_threadsafe(self._durable, [*done, *failed])
-
-    def _trouble_in_thread(self, message: str | None) -> None:
-        self._loop.call_soon_threadsafe(self._set_trouble, "disk", message)
-
-    def _failed_in_thread(self, error: StorageError) -> None:
-        self._loop.call_soon_threadsafe(self._end, error)
+        self.keeper.save_failure(seq, failed)
 
     def _end(self, error: BaseException) -> None:
         """Ends the run: answers cannot be kept any more, say, so none may be asked for."""
@@ -313,7 +278,7 @@ class Driver:
 
     def _durable(self, seqs: list[int]) -> None:
         # duplicates that share an answer come with it, but were never taken up themselves
-        self._unsaved -= self.refill.taken_among(seqs)
+        self.keeper.unsaved -= self.refill.taken_among(seqs)
         self.pump()
         self._maybe_over()
 
@@ -338,7 +303,7 @@ class Driver:
             now = self.clock.monotonic()
             self.servers.watch(self._group, self.http, self.pump)
             self.servers.give_up_stalled()
-            self._enforce_timeout(now)
+            self.sender.enforce_timeout(now, self.job.request_timeout_seconds)
             self._stop_if_refused()
             endpoints = self.dispatcher.endpoints.values()
             self.progress.sample(
@@ -366,22 +331,7 @@ class Driver:
             if not is_full(error):
                 raise
 
-    def _enforce_timeout(self, now: float) -> None:
-        limit_seconds = self.job.request_timeout_seconds
-        for flight in self.dispatcher.flights:
-            if flight.started < now - limit_seconds:
-                why = f"no answer within {limit_seconds:g} s (--request-timeout)"
-                self.sender.cut_short(flight, ServerFault("timeout", why))
-
     # stopping, and commands
-
-    def _hear_signals(self) -> None:
-        if threading.current_thread() is not threading.main_thread():
-            return  # only the main thread may; a job run elsewhere is stopped over the control socket
-        self._loop.add_signal_handler(signal.SIGINT, self._interrupt)
-        self._loop.add_signal_handler(signal.SIGTERM, self._interrupt)
-        detached = bool(os.environ.get("HEADRACE_DETACHED"))
-        self._loop.add_signal_handler(signal.SIGHUP, (lambda: None) if detached else self._interrupt)
 
     def _interrupt(self) -> None:
         """First: send nothing new, let what runs finish. Second: stop now."""

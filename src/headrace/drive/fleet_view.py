@@ -66,7 +66,8 @@ def served_model(asked: str | None, looks: list[FirstLook]) -> str | None:
     if all(look.why is not None for look in looks):
         said = "; ".join(f"{look.why}" for look in looks[:4])
         raise UnreachableError(
-            f"none of the {len(looks)} servers answers: {said}. Start them, or name others with --server."
+            (f"none of the {len(looks)} servers answers" if len(looks) > 1 else "the server does not answer")
+            + f": {said}. Start {'them' if len(looks) > 1 else 'it'}, or name others with --server."
         )
     named = [look for look in looks if look.models]
     if not named:

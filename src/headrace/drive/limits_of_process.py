@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import resource
 
-from headrace.errors import UsageError
+from headrace.extras import require
 
 OTHER_FILES = (
     96  # ledger, sources, shards, log, sockets of the libraries: what a run has open besides requests
@@ -25,7 +24,18 @@ def allow_open_files() -> int:
     return max(1, soft - OTHER_FILES)
 
 
+def note_of_few_files(most: int, asked: int) -> list[str]:
+    """A word to the user where this process may open few files; empty where it may open enough.
+
+    Args:
+        most: as from `allow_open_files`.
+        asked: requests in flight that the job wants; 0 where it leaves that open.
+    """
+    if most >= max(FEW, asked):
+        return []
+    return [f"this process may open few files (`ulimit -n`): at most {most:,} requests are kept in flight"]
+
+
 def require_arrow() -> None:
     """Raises UsageError when pyarrow, which writes the shards, is not installed."""
-    if importlib.util.find_spec("pyarrow") is None:
-        raise UsageError("running a job needs pyarrow, which writes the shards: pip install 'headrace[run]'")
+    require("pyarrow", "running a job")

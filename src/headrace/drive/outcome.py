@@ -92,7 +92,7 @@ def outcome_of(response: Response, path: str, *, keep_token_ids: bool) -> Outcom
 
 def words_of(body: bytes) -> str:
     """The server's own words in an error body (its message, if JSON), secrets redacted."""
-    text = body[: 4 * MAX_WORDS].decode("utf-8", "replace")
+    text = body[: 8 * MAX_WORDS].decode("utf-8", "replace")
     try:
         found: Any = msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError):
@@ -108,4 +108,4 @@ def words_of(body: bytes) -> str:
         else:
             if isinstance(error, str):
                 text = error
-    return redact(" ".join(text.split()))[:MAX_WORDS] or "(nothing said)"
+    return redact(" ".join(text[: 8 * MAX_WORDS].split()), MAX_WORDS) or "(nothing said)"

@@ -7,7 +7,7 @@ What comes first where two say different things: a row's own body (OpenAI batch)
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 from typing import Any
 
@@ -30,6 +30,7 @@ __all__ = [
     "content_key",
     "key_of_id",
     "own_key",
+    "prompt_key",
     "row_id",
 ]
 
@@ -97,6 +98,31 @@ def content_key(request: Request, sample: int = 0) -> bytes:
         body = _with_seed(body, -sample)
     text = msgspec.json.encode((request.path, body), order="sorted")
     return _moved(blake2b(text, digest_size=KEY_BYTES).digest(), sample)
+
+
+def prompt_key(messages: Iterable[Mapping[str, Any]] | None, text: str | None) -> bytes | None:
+    """16 bytes that tell which prompt is asked, whatever the sampling and the request form.
+
+    A plain prompt and a chat of that one user turn are the same prompt. Content that is no text counts as the
+    JSON text of its parts, as rows keep it.
+
+    Returns:
+        None where rows do not keep all that is asked: turns with tool calls, prompts of token ids.
+    """
+    if messages is None:
+        if text is None:
+            return None
+        turns = [("user", text)]
+    else:
+        turns = []
+        for message in messages:
+            if any(value is not None and name not in ("role", "content") for name, value in message.items()):
+                return None
+            content = message.get("content")
+            if not isinstance(content, str):
+                content = "" if content is None else msgspec.json.encode(content).decode()
+            turns.append((str(message.get("role", "")), content))
+    return blake2b(msgspec.json.encode(turns), digest_size=KEY_BYTES, person=b"prompt").digest()
 
 
 def own_key(own_id: str, sample: int = 0) -> bytes:

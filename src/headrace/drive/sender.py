@@ -80,6 +80,8 @@ class Sender:
     def send(self, now: float, *, hedge: bool) -> int:
         """Sends as much as there is room for; how many of these requests were hedges."""
         dispatcher = self._dispatcher
+        if len(self._unlanded) > MOST_UNLANDED:
+            return 0  # the next landings pump again
         allowed, hedged = self._allowed(now), 0
         while len(dispatcher.flights) < allowed:
             flight = dispatcher.next_flight(now)
@@ -137,7 +139,7 @@ class Sender:
         self._unlanded.append((flight, came, self._clock.monotonic()))
         self._came.set()
         # what is no answer may close its server, and does so before anything else is sent
-        if isinstance(came, Response) and came.status == 200 and len(self._unlanded) <= MOST_UNLANDED:
+        if isinstance(came, Response) and came.status == 200:
             self._pump()
 
     async def land(self) -> None:
@@ -176,6 +178,13 @@ class Sender:
         if flight in self._exchanges and flight not in self._cut:
             self._cut.add(flight)
             self._loop.call_soon(self._cut_now, flight, outcome)
+
+    def enforce_timeout(self, now: float, limit_seconds: float) -> None:
+        """Cuts short what has been in flight for longer than the limit."""
+        for flight in self._dispatcher.flights:
+            if flight.started < now - limit_seconds:
+                why = f"no answer within {limit_seconds:g} s (--request-timeout)"
+                self.cut_short(flight, ServerFault("timeout", why))
 
     def _cut_now(self, flight: Flight, outcome: ServerFault | None) -> None:
         self._cut.discard(flight)

@@ -30,6 +30,7 @@ def snapshot(driver: Driver, index: PromptIndex | None) -> JobStatus:
     ages = sum(e.in_flight * now - e.started_sum for e in dispatcher.endpoints.values())
     in_flight_tokens = progress.in_flight_tokens(max(ages, 0.0))
     rows = index.counts() if index is not None else {}
+    others = index.other_rows() if index is not None else 0
     sources = _sources(driver, index)
     pending = rows.get(State.PENDING, 0)
     remaining = [source.rows - source.done - source.failed - source.excluded for source in sources]
@@ -41,8 +42,8 @@ def snapshot(driver: Driver, index: PromptIndex | None) -> JobStatus:
         message=_message(driver),
         wall_time=driver.clock.wall(),
         elapsed_seconds=now - driver.started,
-        rows=sum(count for state, count in rows.items() if state != State.GONE),
-        done=rows.get(State.DONE, 0),
+        rows=sum(count for state, count in rows.items() if state != State.GONE) - others,
+        done=rows.get(State.DONE, 0) - others,
         failed=rows.get(State.FAILED, 0) + rows.get(State.UNREADABLE, 0),
         excluded=rows.get(State.EXCLUDED, 0),
         duplicates=len(index.duplicates) if index is not None else 0,
@@ -65,6 +66,7 @@ def snapshot(driver: Driver, index: PromptIndex | None) -> JobStatus:
         hedged=progress.hedged,
         endpoints=[_endpoint(driver, e, rates.by_server) for e in dispatcher.endpoints.values()],
         sources=sources,
+        other_rows=others + (driver.store.unknown_rows if index is not None else 0),
         notes=list(driver.notes),
     )
 

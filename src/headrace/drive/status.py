@@ -64,6 +64,7 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
         rows: prompts in the job (duplicates and samples counted, excluded ones too).
         done, failed, excluded, pending: rows; `done` is durable on disk.
         duplicates: rows that ask exactly what another one asks, and share its answer.
+        other_rows: rows in `out` that answer no prompt of this job, but of another input; in no other count.
         in_flight: requests now, of at most `in_flight_limit`.
         done_this_run, tries_this_run: since this run began.
         requests_per_second: answers per second over the last window.
@@ -110,4 +111,5 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     hedged: int
     endpoints: list[EndpointStatus]
     sources: list[SourceStatus]
+    other_rows: int = 0
     notes: list[str] = []

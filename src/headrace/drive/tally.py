@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headrace.drive.progress import SourceCount
+from headrace.drive.job import Source
+from headrace.drive.progress import Progress, SourceCount
 from headrace.drive.store.reader import read_columns
 
 COLUMNS = ("source", "flags", "completion_tokens", "finished_at")
@@ -19,6 +20,13 @@ class Tally:
 
     flags: Counter[str] = field(default_factory=Counter)
     sources: dict[str, SourceCount] = field(default_factory=dict)
+
+    def add_to(self, progress: Progress, sources: Sequence[Source]) -> None:
+        """Adds them to the counts of a run; its rates stay its own."""
+        progress.flags.update(self.flags)
+        for number, source in enumerate(sources):
+            if source.name in self.sources:
+                progress.add_earlier(number, self.sources[source.name])
 
 
 def tally_rows(out: Path, before: float) -> Tally:

@@ -75,8 +75,14 @@ def _busy(path: Path, clock: Clock) -> str:
     if holder is None:
         who = "another process"
     else:
-        minutes = max(0.0, clock.wall() - holder.since) / 60
-        age = f"{minutes:.0f} min" if minutes < 120 else f"{minutes / 60:.1f} h"
+        seconds = max(0.0, clock.wall() - holder.since)
+        age = (
+            f"{seconds:.0f} s"
+            if seconds < 120
+            else f"{seconds / 60:.0f} min"
+            if seconds < 7200
+            else f"{seconds / 3600:.1f} h"
+        )
         who = f"pid {holder.pid} on {holder.host} (user {holder.user}), for {age},"
     return (
         f"{folder} is in use: {who} holds {path}; one run at a time may write to a job folder. "

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta, timezone
 from functools import lru_cache
 
 import msgspec
 
 from headrace.engines.log_event import NO_RANKS
 from headrace.engines.log_fields import scrub
+from headrace.engines.log_times import instant
 
 MAX_LINE_CHARACTERS = 262_144  # SGLang prints its settings as one line of 30,000
 _MAX_LAYERS = 8
@@ -28,11 +28,15 @@ YEAR_UNTOLD = 2000  # vLLM writes no year; a leap year, so that 29 February exis
 
 _COLOUR = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_])")
 _SGLANG = re.compile(r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:[.,](\d{1,9}))?((?: [A-Z_]{2,10}\d{1,6})*)\] ?")
+_SGLANG_CUT = re.compile(  # as pasted without its first character
+    r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:[.,](\d{1,9}))?((?: [A-Z_]{2,10}\d{1,6})*)\] ?"
+)
 _VLLM = re.compile(
     r"(DEBUG|INFO|WARNING|ERROR|CRITICAL) (?:(\d{4})-)?(\d\d-\d\d \d\d:\d\d:\d\d)(?:[.,](\d{1,9}))?"
     r" \[?([\w./-]{1,120}\.py):\d{1,6}\] ?"
 )
 _PROCESS = re.compile(r"\(([^()\n]{0,120}?)\s?\bpid=\d+(?:, ip=([0-9A-Fa-f.:]{2,45}))?\) ?")
+_VLLM_PROCESS = re.compile("A(?:PI|pi)Server|EngineCore|VllmWorker|DPCoordinator|Worker(?:_[A-Z]|$)")
 _ISO = re.compile(
     r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:[.,](\d{1,9}))?(Z|[+-]\d\d:?\d\d)?"
     r"(?: (?:stdout|stderr) ([FP]))?"
@@ -67,6 +71,7 @@ class LogLine:
         ranks: as labelled.
         level: DEBUG, INFO, WARNING, ERROR, CRITICAL, or "" where none was written.
         engine: `sglang` or `vllm` where the header is that engine's, else "".
+        process: the engine whose process labelled the line, where its header is another program's; else "".
         file: the source file that vLLM names, else "".
         host: pod, container, node or address; "" where nothing says.
         repeated: how many lines it stands for.
@@ -79,6 +84,7 @@ class LogLine:
     ranks: Mapping[str, int] = NO_RANKS
     level = ""
     engine = ""
+    process = ""
     file = ""
     host = ""
     repeated = 1
@@ -120,7 +126,7 @@ def unwrap(text: str) -> LogLine:
     if found:
         _take_sglang(line, found)
         if line.message[:1] in _LEVEL_LETTERS:
-            _take_level(line)
+            _take_inner_header(line)
         if "[repeated " in line.message:
             _take_repeated(line)
         return line
@@ -177,13 +183,19 @@ def _peel(line: LogLine) -> bool:
         found = _SGLANG.match(text)
         if found and not line.engine:
             _take_sglang(line, found)
-            return line.message[:1] in _LEVEL_LETTERS and _take_level(line) and False
+            if line.message[:1] in _LEVEL_LETTERS:
+                _take_inner_header(line)
+            return False
         return _take_pod(line)
     if first == "(":
         return _take_process(line)
     if first == "{":
         return _take_record(line)
     if first.isdigit():
+        found = None if line.engine else _SGLANG_CUT.match(text)
+        if found:
+            _take_sglang(line, found)
+            return False
         return _take_iso(line)
     if line.engine:
         return False
@@ -200,11 +212,20 @@ def _take_sglang(line: LogLine, found: re.Match[str]) -> None:
     line.engine = "sglang"
     stamp, fraction, ranks = found.groups()
     if line.time_seconds is None or not line.has_year:
-        line.time_seconds = instant(stamp, fraction) if fraction else _second(stamp, None)
+        line.time_seconds = instant(stamp, fraction)
         line.has_year = True
     if ranks:
         line.ranks = _ranks(ranks)
     line.message = line.message[found.end() :]
+
+
+def _take_inner_header(line: LogLine) -> None:
+    """A level behind SGLang's header; or vLLM's whole header, where something else wrote a date before it."""
+    found = _VLLM.match(line.message)
+    if found:
+        _take_vllm(line, found)
+    else:
+        _take_level(line)
 
 
 def _take_vllm(line: LogLine, found: re.Match[str]) -> None:
@@ -224,6 +245,8 @@ def _take_process(line: LogLine) -> bool:
     ranks = _ranks(found[1])
     if ranks:
         line.ranks = {**line.ranks, **ranks}
+    if _VLLM_PROCESS.match(found[1]):
+        line.process = "vllm"
     line.host = found[2] or line.host
     line.message = line.message[found.end() :]
     return True
@@ -368,27 +391,3 @@ def _host(prefix: str) -> str:
 def _ranks(label: str) -> Mapping[str, int]:
     """The ranks in ` DP0 TP1` or `Worker_TP0_DCP1`."""
     return {name.lower(): int(number) for name, number in _RANK.findall(label)} or NO_RANKS
-
-
-def instant(stamp: str, fraction: str | None, zone: str | None = None) -> float | None:
-    """Returns seconds since 1970 of `2026-01-01 00:00:00`, `.123` and `+02:00`; None for no such moment."""
-    whole = _second(stamp, zone)
-    if whole is None or not fraction:
-        return whole
-    return whole + float(f"0.{fraction}")
-
-
-@lru_cache(maxsize=4096)
-def _second(stamp: str, zone: str | None) -> float | None:
-    """Seconds since 1970 of `2026-01-01 00:00:00`, None where there is no such day or hour."""
-    try:
-        return datetime.fromisoformat(stamp).replace(tzinfo=_zone(zone)).timestamp()
-    except (ValueError, OverflowError, TypeError):
-        return None
-
-
-def _zone(zone: str | None) -> timezone:
-    if not zone or zone == "Z":
-        return UTC
-    minutes = int(zone[1:3]) * 60 + int(zone[-2:])
-    return timezone(timedelta(minutes=-minutes if zone[0] == "-" else minutes))

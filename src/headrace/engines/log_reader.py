@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from headrace.engines.failures import SHARED_IDS, Catalogue, Failure
+from headrace.engines.failure_entry import Failure
+from headrace.engines.failures import SHARED_IDS, Catalogue
 from headrace.engines.llamacpp import logs as llamacpp_logs
 from headrace.engines.log_event import LogEvent
 from headrace.engines.log_lines import MAX_LINE_CHARACTERS, LogLine, second_header, uncoloured, unwrap
@@ -231,7 +232,7 @@ class LogReader:
             found = PARSERS[engine](line)
             if found is None:
                 continue
-            if not line.engine and found.failure in _ANYBODYS and found.kind in _TROUBLE:
+            if not (line.engine or line.process) and found.failure in _ANYBODYS and found.kind in _TROUBLE:
                 # what any program might say tells nothing of the engine; another one may know it better
                 if anybodys is None or anybodys.failure in ("", "exception"):
                     found.engine = self._main_engine()

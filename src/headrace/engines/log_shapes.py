@@ -15,7 +15,8 @@ from functools import lru_cache
 from typing import Final
 
 from headrace.engines.log_event import NO_RANKS, NOTHING, LogEvent, Value
-from headrace.engines.log_lines import instant, unwrap
+from headrace.engines.log_lines import unwrap
+from headrace.engines.log_times import instant
 from headrace.engines.log_troubles import request_path
 
 _MAX_SHAPES = 24  # of one wrapping

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from headrace.engines.failures import Catalogue, Failure
+from headrace.engines.failure_entry import Failure
+from headrace.engines.failures import Catalogue
 from headrace.engines.log_event import NOTHING, LogEvent, Value
 from headrace.engines.log_fields import number, scrub
 from headrace.engines.log_lines import LogLine

@@ -17,8 +17,13 @@ _STATE_DTYPES: Mapping[str, float] = {"float32": 4.0, "bfloat16": 2.0}
 
 @dataclass(frozen=True, slots=True)
 class ModelDescription:
-    """A model's numbers, for one rank of `tp`, a step over `tokens_per_step` tokens, at `context_tokens`."""
+    """A model's numbers, for one rank of `tp`, a step over `tokens_per_step` tokens, at `context_tokens`.
 
+    Attributes:
+        geometry: the shape that they come from; not in the JSON.
+    """
+
+    geometry: ModelGeometry
     model: str
     model_type: str
     architecture: str
@@ -44,7 +49,7 @@ class ModelDescription:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the document as plain JSON, quantities in their own form."""
-        return {name: _plain(getattr(self, name)) for name in self.__slots__}
+        return {name: _plain(getattr(self, name)) for name in self.__slots__ if name != "geometry"}
 
 
 def _plain(value: Any) -> Any:
@@ -76,6 +81,7 @@ def describe(
         if model.window_tokens
     }
     return ModelDescription(
+        geometry=model,
         model=model.name,
         model_type=model.model_type,
         architecture=model.architecture,

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from headrace.errors import InputError, UnreachableError, UsageError
+from headrace.extras import missing
 from headrace.models.catalogue import geometry_from_document
 from headrace.models.geometry import ModelGeometry
 from headrace.models.headers import StoredBytes, add_up, sizes
@@ -31,7 +32,7 @@ def fetch_model(model_id: str) -> ModelGeometry:
         from huggingface_hub import HfApi, hf_hub_download
         from huggingface_hub.errors import HfHubHTTPError, NotASafetensorsRepoError, SafetensorsParsingError
     except ImportError as error:
-        raise UsageError("fetching needs huggingface_hub: pip install 'headrace[hf]'") from error
+        raise missing("huggingface_hub", "fetching a model") from error
     try:
         config = read_json(Path(hf_hub_download(model_id, "config.json")))
         metadata = HfApi().get_safetensors_metadata(model_id)

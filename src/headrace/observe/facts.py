@@ -16,9 +16,9 @@ from typing import Any
 
 from headrace.drive.job.text import MAX_FILE_BYTES, Key, PlacedText, parse_placed, shorten
 from headrace.errors import InputError, UsageError, nearest
-from headrace.net.redact import redact
+from headrace.net.redact import redact, without_user
 from headrace.observe import facts_schema as schema
-from headrace.observe.flags_text import read_flags, without_user
+from headrace.observe.flags_text import read_flags
 from headrace.observe.observation import ClientFacts, Observation, ServerObservation
 from headrace.observe.readings import BY_RANK, CLIENT, READINGS, Scope
 from headrace.quantities import Origin, Quantity, derived

@@ -14,14 +14,11 @@ from headrace.engines.flags import FlagTable
 from headrace.engines.launch_line import GivenFlag, LaunchLine
 from headrace.engines.versions import Version
 from headrace.errors import UsageError
-from headrace.net.redact import redact
+from headrace.net.redact import HIDDEN, is_secret_setting, redact, without_user
 
 MAX_CHARACTERS = 100_000
 _FLAG = re.compile(r"(?<!\S)--?[A-Za-z]")
 _ENVIRONMENT = re.compile(r"(?<!\S)[A-Z][A-Z0-9]*_[A-Z0-9_]+=\S+")
-_SECRET = re.compile(r"(?i)key|token$|secret|password|auth(?!o)|credential")
-_NO_SECRET = re.compile(r"(?i)tokenizer|max[-_].*token|num[-_].*token|tokens|monkey|authorit")
-HIDDEN = "[redacted]"
 _PROSE = frozenset(("set", "to", "at", "is", "was", "for", "and", "with"))  # no value of any flag
 
 
@@ -97,12 +94,14 @@ def _hide_secrets(line: LaunchLine) -> LaunchLine:
     flags = tuple(
         GivenFlag(
             flag.name,
-            tuple(HIDDEN if _is_secret(flag.name) else redact(without_user(word)) for word in flag.words),
+            tuple(
+                HIDDEN if is_secret_setting(flag.name) else redact(without_user(word)) for word in flag.words
+            ),
         )
         for flag in line.flags
     )
     environment = {
-        name: HIDDEN if _is_secret(name) else redact(without_user(value))
+        name: HIDDEN if is_secret_setting(name) else redact(without_user(value))
         for name, value in (line.environment or {}).items()
     }
     return LaunchLine(flags, environment, origin=line.origin)
@@ -110,13 +109,4 @@ def _hide_secrets(line: LaunchLine) -> LaunchLine:
 
 def _hide_assignment(word: str) -> str:
     name, _, value = word.partition("=")
-    return f"{name}={HIDDEN if _is_secret(name) else redact(without_user(value))}"
-
-
-def _is_secret(name: str) -> bool:
-    return bool(_SECRET.search(name)) and not _NO_SECRET.search(name)
-
-
-def without_user(word: str) -> str:
-    """A URL without its user and password."""
-    return re.sub(r"(?<=://)[^/@\s]+@", "", word)
+    return f"{name}={HIDDEN if is_secret_setting(name) else redact(without_user(value))}"

@@ -8,8 +8,7 @@ import msgspec
 
 from headrace.drive.status import EndpointStatus, JobStatus
 from headrace.errors import InputError
-from headrace.net.redact import redact
-from headrace.observe.flags_text import without_user
+from headrace.net.redact import redact, without_user
 from headrace.observe.observation import ClientFacts, Event, Observation, ServerObservation
 from headrace.observe.readings import CLIENT, READINGS
 from headrace.quantities import Origin, Quantity

@@ -14,8 +14,7 @@ from headrace.clock import Clock, SystemClock
 from headrace.engines.load import Fetch
 from headrace.errors import UnreachableError
 from headrace.net.http import HttpClient, HttpFailure
-from headrace.net.redact import redact
-from headrace.observe.flags_text import without_user
+from headrace.net.redact import redact, without_user
 from headrace.observe.live_engines import Reader, find_engine
 from headrace.observe.observation import ServerObservation
 from headrace.observe.readings import READINGS

@@ -16,8 +16,7 @@ from headrace.engines.sglang import metrics as sglang
 from headrace.engines.sglang.server_facts import ServerFacts, read_server_facts
 from headrace.engines.versions import Version
 from headrace.engines.vllm import metrics as vllm
-from headrace.net.redact import redact
-from headrace.observe.flags_text import without_user
+from headrace.net.redact import redact, without_user
 
 _WORD = 300
 

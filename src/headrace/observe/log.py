@@ -16,8 +16,7 @@ from typing import BinaryIO
 
 from headrace.engines.log_event import LogEvent
 from headrace.engines.log_reader import LogReader
-from headrace.net.redact import redact
-from headrace.observe.flags_text import without_user
+from headrace.net.redact import redact, without_user
 from headrace.observe.log_merge import Merged, read_capacities
 from headrace.observe.log_series import Series
 from headrace.observe.log_settings import read_settings

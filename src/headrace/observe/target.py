@@ -15,11 +15,10 @@ import msgspec
 
 from headrace.errors import InputError, UnreachableError, UsageError, nearest
 from headrace.net.http import HttpClient
-from headrace.net.redact import redact
+from headrace.net.redact import redact, without_user
 from headrace.observe import facts_schema
 from headrace.observe.combine import combine, combine_fleet
 from headrace.observe.facts import parse_facts, read_facts
-from headrace.observe.flags_text import without_user
 from headrace.observe.job_folder import is_job_folder, read_job_folder
 from headrace.observe.live import observe_server
 from headrace.observe.log import read_log

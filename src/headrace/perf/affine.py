@@ -49,25 +49,29 @@ class AffineTable:
         return Affine(*(float(getattr(self, name)[index]) for name in (*names, "deviation")))
 
 
+def segment(bounds: Sequence[float], near_tokens: float, longest_tokens: float) -> tuple[float, float]:
+    """Returns the mean contexts from and to which no window or indexer bends the line, around `near_tokens`.
+
+    Args:
+        bounds: contexts per request at which the line bends, ascending.
+        longest_tokens: the model's longest context.
+    """
+    edges = sorted({0.0, *bounds, max(longest_tokens, near_tokens + 1.0)})
+    low = max(edge for edge in edges if edge <= near_tokens)
+    return low, min(edge for edge in edges if edge > low)
+
+
 def affine_table(
-    seconds_of: Callable[[Numbers, Numbers], Numbers],
-    batches: Numbers,
-    bounds: Sequence[float],
-    near_tokens: float,
-    longest_tokens: float,
+    seconds_of: Callable[[Numbers, Numbers], Numbers], batches: Numbers, low: Numbers, high: Numbers
 ) -> AffineTable:
-    """Returns the line of each batch on the segment of mean context around `near_tokens`.
+    """Returns the line of each batch between two mean contexts.
 
     Args:
         seconds_of: decode seconds for (batches, total contexts).
-        bounds: contexts at which a window or an indexer bends the line, per request, ascending.
-        longest_tokens: the model's longest context.
+        low, high: mean contexts, per batch; high above low.
     """
-    edges = [0.0, *bounds, max(longest_tokens, near_tokens)]
-    low = max(edge for edge in edges if edge <= near_tokens)
-    high = min((edge for edge in edges if edge > low), default=longest_tokens)
-    points = np.array([low + share * (high - low) for share in _POINTS])
-    context = points[:, None] * batches[None, :]
+    points = np.array(_POINTS)[:, None]
+    context = (low + points * (high - low)) * batches
     wide = np.broadcast_to(batches, context.shape)
     seconds = seconds_of(wide.ravel(), context.ravel()).reshape(context.shape)
     slope = (seconds[-1] - seconds[0]) / (context[-1] - context[0])

@@ -14,9 +14,7 @@ _INDEX_BYTES = 1.0 + 4.0 / 128  # an indexer's keys are fp8 with a scale per 128
 _ROW_BYTES = 2.0
 
 
-def attention_kernels(
-    attention: AnyAttention, hidden: int, count: int, options: StepOptions
-) -> Iterator[Kernel]:
+def attention_kernels(attention: AnyAttention, count: int, options: StepOptions) -> Iterator[Kernel]:
     """Yields the kernels of `count` equal layers: for decoding requests and for prompt chunks."""
     if isinstance(attention, LatentAttention):
         yield from _latent(attention, count, options)

@@ -52,7 +52,7 @@ class _Builder:
     def layer(self, layer: Layer, count: int) -> Iterator[Kernel]:
         if layer.attention is not None:
             yield self._projections(layer.attention, count)
-            yield from attention_kernels(layer.attention, self.hidden, count, self.options)
+            yield from attention_kernels(layer.attention, count, self.options)
         if layer.recurrent is not None:
             yield from self._recurrent(layer.recurrent, count)
         inner = 0.0

@@ -21,11 +21,13 @@ from headrace.quantities import Estimate, Quantity
 PARAMETERS = ("roof_factor", "fixed_factor", "per_request_seconds")
 
 # Prior widths in log. The roofs' factor: the efficiencies' own spread beside that of the engine version.
-# Fixed time (launches and host): the constants' own ranges reach from half to twice. Time per request is
-# known to a factor of three only.
+# Fixed time (launches and host): the constants' own ranges reach from half to twice; of a device that nobody
+# measured a launch is known still less than a roof. Time per request: its own range, and no less than a
+# factor of three.
 _FACTOR_SPREAD = 0.15
 _FIXED_SPREAD = 0.5
 _PER_REQUEST_SPREAD = 1.2
+_STARTS = (0.0, 2.5, 5.0, 7.5)  # logs of the time per request above physics from which the fit is begun
 _LEAST_NOISE = 0.01  # one per cent: clocks, rounding of logged rates
 _FEW_NOISE = 0.05  # noise assumed where there are too few samples to see it
 _FEW = 6
@@ -36,7 +38,8 @@ _MISFIT = 0.05
 _SAME_BATCH = 0.15  # in log
 _HUBER = 1.5
 _TELLS = 0.7  # posterior ÷ prior spread below which the samples say something of a parameter
-_WORST_RESIDUAL = 0.12  # median of |log residual| beyond which the fit is refused
+_WORST_MISFIT = 0.12  # median over batches of |median log residual| beyond which the fit is refused
+_WORST_SCATTER = 0.35  # the same of single samples: a busy machine's steps scatter by 15 to 20 %
 _FARTHEST = 4.0  # prior spreads
 _EIGHTY = 1.2816  # standard deviations to the 10th and 90th percentile
 _ROUNDS = 60
@@ -145,15 +148,20 @@ def fit(
     if problem:
         return Calibration(None, problem, len(samples))
     low, high = level.range
-    factor_spread = math.hypot(math.log(high / low) / (2 * _EIGHTY), _FACTOR_SPREAD)
+    level_spread = math.log(high / low) / (2 * _EIGHTY)
+    factor_spread = math.hypot(level_spread, _FACTOR_SPREAD)
+    fixed_spread = max(_FIXED_SPREAD, 2 * level_spread)
+    least, most = per_request.range
+    each_spread = math.log(most / least) / (2 * _EIGHTY)
+    groups = _groups(samples)
     problem_set = _Problem(
         prior=np.log([1.0, 1.0, per_request.value]),
-        spreads=np.array([factor_spread, _FIXED_SPREAD, _PER_REQUEST_SPREAD]),
+        spreads=np.array([factor_spread, fixed_spread, max(_PER_REQUEST_SPREAD, each_spread)]),
         columns=np.stack([roofs, fixed, requests]),
         observed=observed,
         weights=np.array([sample.weight for sample in samples], dtype=float),
         mixed=np.array([sample.prompt_tokens > 0.0 for sample in samples]),
-        alike=_alike(samples),
+        alike=np.bincount(groups)[groups].astype(np.float64),
     )
     theta, covariance = problem_set.solve()
     before = float(np.median(np.abs(problem_set.residuals(problem_set.prior))))
@@ -173,7 +181,8 @@ def fit(
         )
         for name, value, deviation in zip(PARAMETERS, theta, deviations, strict=True)
     }
-    refusal = _refusal(theta, problem_set.prior, problem_set.spreads, after, len(samples))
+    misfit = _misfit(problem_set.residuals(theta), groups)
+    refusal = _refusal(theta, problem_set.prior, problem_set.spreads, misfit, after, len(samples))
     roof, still, each = (float(value) for value in np.exp(theta))
     return Calibration(
         None if refusal else Correction(roof, still, each, covariance),
@@ -186,13 +195,17 @@ def fit(
     )
 
 
-def _alike(samples: Sequence[Sample]) -> Numbers:
-    """Returns, for each sample, how many have about its batch, with prompts or without as it has."""
+def _groups(samples: Sequence[Sample]) -> NDArray[np.intp]:
+    """Returns, for each sample, the number of its group: about the same batch, with prompts or without."""
     batches = np.log(np.array([max(sample.batch, 1.0) for sample in samples]))
     kinds = np.array([sample.prompt_tokens > 0.0 for sample in samples])
     keys = np.stack([np.round(batches / _SAME_BATCH), kinds.astype(float)], axis=1)
-    _, group, counts = np.unique(keys, axis=0, return_inverse=True, return_counts=True)
-    return np.asarray(counts[group.ravel()], dtype=np.float64)
+    return np.asarray(np.unique(keys, axis=0, return_inverse=True)[1]).ravel()
+
+
+def _misfit(residuals: Numbers, groups: NDArray[np.intp]) -> float:
+    """Returns the median over groups of |median residual|: what is wrong with the curve, not a sample."""
+    return float(np.median([abs(np.median(residuals[groups == each])) for each in np.unique(groups)]))
 
 
 def _unusable(observed: Numbers, terms: Numbers) -> str:
@@ -205,7 +218,9 @@ def _unusable(observed: Numbers, terms: Numbers) -> str:
     return ""
 
 
-def _refusal(theta: Numbers, prior: Numbers, spreads: Numbers, residual: float, count: int) -> str:
+def _refusal(
+    theta: Numbers, prior: Numbers, spreads: Numbers, misfit: float, scatter: float, count: int
+) -> str:
     away = (theta - prior) / spreads
     worst = int(np.argmax(np.abs(away)))
     if abs(away[worst]) > _FARTHEST:
@@ -214,11 +229,16 @@ def _refusal(theta: Numbers, prior: Numbers, spreads: Numbers, residual: float, 
             f"{PARAMETERS[worst]} would have to be {ratio:.2g} times what physics has, over {count} samples: "
             "check model, dtype, device and tensor parallelism before calibrating"
         )
-    if residual > _WORST_RESIDUAL:
+    if misfit > _WORST_MISFIT:
         return (
-            f"after the fit half of the samples still lie more than {100 * residual:.0f} % off (limit "
-            f"{100 * _WORST_RESIDUAL:.0f} %): model, device or options are not those that were observed, or "
+            f"after the fit half of the batches still lie more than {100 * misfit:.0f} % off (limit "
+            f"{100 * _WORST_MISFIT:.0f} %): model, device or options are not those that were observed, or "
             "the samples mix different loads"
+        )
+    if scatter > _WORST_SCATTER:
+        return (
+            f"half of the samples lie more than {100 * scatter:.0f} % off the fit (limit "
+            f"{100 * _WORST_SCATTER:.0f} %): they mix different loads, or are too short to be timed"
         )
     return ""
 
@@ -242,10 +262,19 @@ class _Problem:
         return np.asarray(np.log(np.exp(theta) @ self.columns) - np.log(self.observed))
 
     def solve(self) -> tuple[Numbers, Numbers]:
-        """Returns the logs of the parameters and their covariance."""
+        """Returns the logs of the parameters and their covariance.
+
+        A time per request that is far too small does not show in the predictions, so that the fit would stay
+        there: it is begun from several, and the likeliest end is taken.
+        """
+        ends = [self.descend(self.prior + np.array([0.0, 0.0, more])) for more in _STARTS]
+        return min(ends, key=lambda end: end[2])[:2]
+
+    def descend(self, theta: Numbers) -> tuple[Numbers, Numbers, float]:
+        """Returns (logs of the parameters, covariance, what is minimised) from one beginning."""
         # from where the samples are as a whole: to one far off, every one of them would look like an outlier
-        shift = float(np.median(self.residuals(self.prior)))
-        theta = self.prior - np.array([shift, shift, 0.0])
+        shift = float(np.median(self.residuals(theta)))
+        theta = theta - np.array([shift, shift, 0.0])
         noise = np.full(len(self.observed), _FEW_NOISE)
         for _ in range(_ROUNDS):
             gradient, hessian = self.normal(theta, noise)
@@ -255,7 +284,16 @@ class _Problem:
             if float(np.abs(move).max()) < 1e-7:
                 break
         _, hessian = self.normal(theta, noise)
-        return theta, np.asarray(np.linalg.inv(hessian), dtype=np.float64)
+        return theta, np.asarray(np.linalg.inv(hessian), dtype=np.float64), self.objective(theta)
+
+    def objective(self, theta: Numbers) -> float:
+        """Returns minus the log of the posterior, at the noise that is assumed for few samples."""
+        noise = np.full(len(self.observed), _FEW_NOISE)
+        scaled = np.abs(self.residuals(theta)) / np.hypot(noise, _MISFIT)
+        huber = np.where(scaled <= _HUBER, scaled**2 / 2.0, _HUBER * scaled - _HUBER**2 / 2.0)
+        share = np.hypot(noise, _MISFIT) ** 2 / (noise**2 + self.alike * _MISFIT**2)
+        away = (theta - self.prior) / self.spreads
+        return float((self.weights * share * huber).sum() + (away @ away) / 2.0)
 
     def noise(self, residuals: Numbers) -> Numbers:
         found = np.full(len(residuals), _FEW_NOISE)

@@ -54,6 +54,15 @@ class Host:
         # one thread schedules and launches: with overlap it may be what the step waits for
         return np.maximum(through, work + launching) if self.overlaps else through + work
 
+    def hides_below(self, requests: Numbers, eager_launches: Numbers) -> Numbers:
+        """Returns the GPU seconds below which a step is no shorter: the host is what it waits for."""
+        times = self.times
+        launching = eager_launches * times.launch_seconds.value
+        if not self.overlaps:
+            return launching
+        work = times.sequential_seconds.value + requests * times.per_sequence_seconds.value
+        return launching + np.maximum(0.0, work - times.gap_seconds.value)
+
     def per_step(self) -> Quantity:
         """Returns the seconds that every step takes beside what keeps the GPU busy."""
         times = self.times

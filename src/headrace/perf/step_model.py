@@ -13,7 +13,7 @@ import numpy as np
 from headrace.errors import InputError
 from headrace.hardware.device import Device
 from headrace.models.geometry import ModelGeometry
-from headrace.perf.affine import Affine, AffineTable, affine_table
+from headrace.perf.affine import Affine, AffineTable, affine_table, segment
 from headrace.perf.building import kernels
 from headrace.perf.calibrate import Calibration, Correction, Sample, fit
 from headrace.perf.efficiency import Efficiencies, efficiencies
@@ -115,7 +115,9 @@ class StepModel:
         stages = float(self.options.pp)
         share, held = np.asarray(batch, dtype=float) / stages, np.asarray(context, dtype=float) / stages
         # a graph's padding goes with decoding alone
-        padded = np.where(np.asarray(prompt) > 0.0, share, np.vectorize(self.options.padded)(share))
+        padded = share
+        if self.options.graphs:
+            padded = np.where(np.asarray(prompt) > 0.0, share, np.vectorize(self.options.padded)(share))
         return Load.of(share, held, padded=padded, prompt=prompt, prior=prior, sequences=sequences)
 
     def _seconds(self, load: Load, end: int = MID) -> Numbers:
@@ -234,13 +236,29 @@ class StepModel:
 
     def affine_table(self, batches: Numbers, near_context_tokens: float = 2048.0) -> AffineTable:
         """Returns the lines of all `batches` (1 … 1,024: some 20 ms)."""
-        bounds = sorted(
-            {k.bound for k in self._decode_only.kernels if math.isfinite(k.bound) and k.context_bytes}
-        )
-        longest = float(self.model.context_tokens or 131_072)
+        batches = np.asarray(batches, dtype=float)
+        bounds = {k.bound for k in self._decode_only.kernels if math.isfinite(k.bound) and k.context_bytes}
+        low, high = segment(sorted(bounds), near_context_tokens, float(self.model.context_tokens or 131_072))
+        ends = np.array([low, near_context_tokens, high])[:, None] * batches
+        load = self._load(np.broadcast_to(batches, ends.shape).ravel(), ends.ravel())
+        roofs, floors, launches = self._gpu(load)
+        gpu = (roofs + floors).reshape(ends.shape)
+        # where the GPU begins to take longer than the host the line bends once more
+        threshold = self._host_hides_below(load, launches).reshape(ends.shape)[0]
+        bend = low + (high - low) * (threshold - gpu[0]) / np.maximum(gpu[2] - gpu[0], 1e-30)
+        bends = (bend > low) & (bend < high)
+        above = bends & (gpu[1] >= threshold)
         return affine_table(
-            self.decode_seconds_of, np.asarray(batches, dtype=float), bounds, near_context_tokens, longest
+            self.decode_seconds_of,
+            batches,
+            np.where(above, bend, low),
+            np.where(bends & ~above, bend, high),
         )
+
+    def _host_hides_below(self, load: Load, launches: Numbers) -> Numbers:
+        if self.correction is not None:
+            return launches * self.efficiencies.host.launch_seconds.value
+        return self.host.hides_below(load.batch + load.sequences, launches)
 
     def calibrate(self, samples: Sequence[Sample]) -> Calibration:
         """Returns what observed steps say of this model: a correction, or the reason why there is none.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from headrace.net.redact import redact
+
 UNKNOWN = "–"
 
 
@@ -63,8 +65,8 @@ def listing(counts: Mapping[str, int]) -> str:
 
 
 def printable(text: str) -> str:
-    """The text without control characters: what servers say must not steer the terminal."""
-    return "".join(letter if letter.isprintable() else " " for letter in text)
+    """The text without control characters and secrets: what servers say must not steer the terminal."""
+    return redact("".join(letter if letter.isprintable() else " " for letter in text))
 
 
 def cut(text: str, width: int) -> str:

@@ -33,6 +33,8 @@ def plain_line(status: JobStatus) -> str:
         told = ",".join(f"{kind}:{number}" for kind, number in sorted(counts.items()) if number)
         if told:
             parts.append(f"{name}={told}")
+    if status.other_rows:
+        parts.append(f"other_rows={status.other_rows}")
     if status.message:
         parts.append(f"message={_quoted(status.message)}")
     return " ".join(parts)

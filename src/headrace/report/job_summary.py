@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from headrace.drive.status import JobStatus
 from headrace.drive.store.rows import FailedRow
-from headrace.report.figures import count, cut, duration, listing, printable, rate, share
+from headrace.report.figures import count, cut, duration, listing, printable, rate, several, share
 
 MAX_WORDS = 5  # kinds of failure, and troubled servers, that are spelled out
 
@@ -22,19 +22,23 @@ def summary_lines(
         status: the job's last.
         failures: some rows of failed/, whose words stand for all of their kind.
         again: the command that goes on with the job.
-        width: columns.
+        width: columns; commands to be copied stay whole all the same.
     """
     lines = [_headline(status)]
-    lines += _field("answers", f"{count(status.done)} rows, durable in {status.out}/completions", width)
+    lines += _field("answers", f"{several(status.done, 'row')}, durable in {status.out}/completions", width)
+    if status.other_rows:
+        said = f"{count(status.other_rows)} more rows lie there that answer none of this job's prompts, but"
+        lines += _field("other rows", f"{said} those of another input; export writes them too", width)
     if status.excluded:
-        lines += _field("excluded", f"{count(status.excluded)} rows answered elsewhere", width)
+        lines += _field("excluded", f"{several(status.excluded, 'row')} answered elsewhere", width)
     if status.duplicates:
-        lines += _field("duplicates", f"{count(status.duplicates)} rows got the answer of their twin", width)
+        lines += _field("duplicates", f"{several(status.duplicates, 'row')} got the answer of a twin", width)
     if status.done_this_run:
         lines += _field("this run", _this_run(status), width)
     if any(status.flags.values()):
+        looked_at = status.done + status.failed + status.other_rows
         flagged = [
-            f"{name} {count(number)} ({share(number, status.done + status.failed)})"
+            f"{name} {count(number)} ({share(number, looked_at)})"
             for name, number in sorted(status.flags.items(), key=lambda item: -item[1])
             if number
         ]
@@ -46,7 +50,7 @@ def summary_lines(
     for at, note in enumerate(status.notes):
         lines += _field("" if at else "notes", printable(note), width)
     lines.append("")
-    lines += _next(status, again, width)
+    lines += _next(status, again)
     return lines
 
 
@@ -72,7 +76,7 @@ def _this_run(status: JobStatus) -> str:
 def _failures(status: JobStatus, failures: Sequence[FailedRow], width: int) -> list[str]:
     if not status.failed:
         return []
-    lines = _field("failed", f"{count(status.failed)} rows, in {status.out}/failed/failed.jsonl", width)
+    lines = _field("failed", f"{several(status.failed, 'row')}, in {status.out}/failed/failed.jsonl", width)
     by_kind: dict[str, FailedRow] = {}
     for failure in failures:
         by_kind.setdefault(failure.kind, failure)
@@ -99,7 +103,7 @@ def _servers(status: JobStatus, width: int) -> list[str]:
     return lines
 
 
-def _next(status: JobStatus, again: str | None, width: int) -> list[str]:
+def _next(status: JobStatus, again: str | None) -> list[str]:
     out = shlex.quote(status.out)
     lines = []
     if status.phase != "finished":
@@ -108,7 +112,7 @@ def _next(status: JobStatus, again: str | None, width: int) -> list[str]:
         lines.append(("failed rows", f"{again or 'the same command'} --retry-failed"))
     if status.done:
         lines.append(("export", f"headrace export {out} --to conversations"))
-    return [line for name, command in lines for line in _field(name, command, width)]
+    return [f"  {name:<13} {command}" for name, command in lines]
 
 
 def _field(name: str, text: str, width: int) -> list[str]:

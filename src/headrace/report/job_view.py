@@ -90,7 +90,8 @@ def _rate_lines(status: JobStatus, width: int) -> list[Text]:
     elif status.in_flight_tokens is not None:
         speed += ", in flight included"
     parts = [f"{rate(status.requests_per_second)} req/s", speed]
-    if status.output_tokens_per_second_finished is not None and not status.settled:
+    running = status.phase not in ("finished", "stopped")
+    if status.output_tokens_per_second_finished is not None and not status.settled and running:
         parts.append(f"finished only {rate(status.output_tokens_per_second_finished)} (too low yet)")
     parts += [
         f"in flight {count(status.in_flight)} of {count(status.in_flight_limit)}",
@@ -232,6 +233,9 @@ def _source_table(sources: Sequence[SourceStatus], width: int) -> RenderableType
 def _notes(status: JobStatus, width: int) -> list[Text]:
     """Flags and failures by kind, then what the job noted of how it began."""
     lines = []
+    if status.other_rows:
+        said = f"{count(status.other_rows)} in {printable(status.out)} answer none of this job's prompts"
+        lines.append(_line(f"other rows    {said}", width, "yellow"))
     if any(status.flags.values()):
         lines.append(_line(f"flags         {listing(status.flags)}", width))
     if any(status.errors.values()):

@@ -123,6 +123,13 @@ METRICS: tuple[Metric, ...] = (
         "headrace_eta_seconds", "gauge", "Time left by tokens, seconds.", (), _one(lambda s: s.eta_seconds)
     ),
     Metric(
+        "headrace_other_rows",
+        "gauge",
+        "Rows in the folder that answer none of this job's prompts.",
+        (),
+        _one(lambda s: s.other_rows),
+    ),
+    Metric(
         "headrace_phase",
         "gauge",
         "1 for the phase that the job is in.",

@@ -13,8 +13,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from headrace.predict.statistics import Errors, Judged, by, errors, source_name
-from headrace.predict.table import PredictedTable
+from headrace.forecast.statistics import Errors, Judged, by, errors, source_name
+from headrace.forecast.table import PredictedTable
 from headrace.report.figures import UNKNOWN, printable
 
 _READ = (

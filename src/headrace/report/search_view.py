@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from headrace.predict.search import Configuration, JobCost, Search
+from headrace.forecast.search import Configuration, JobCost, Search
 from headrace.report.figures import duration, printable, rate
 
 _READ = (

@@ -10,9 +10,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from headrace.forecast.serving import Point, Serving
 from headrace.perf.operators import Operator
 from headrace.perf.step_model import StepTime
-from headrace.predict.serving import Point, Serving
 from headrace.quantities import Estimate, Origin, Quantity
 from headrace.report.amounts import origin
 from headrace.report.figures import printable, rate

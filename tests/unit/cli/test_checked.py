@@ -47,6 +47,9 @@ def refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
         ("status out more", "'more' is too much for headrace status: it takes OUT and options. "
          "`headrace status --help` lists them."),
         ("demo --row 10", "--row is no option of headrace demo. Did you mean '--rows'?"),
+        ("runn", "'runn' is no command of headrace. Did you mean 'run'?"),
+        ("fleet ad", "'ad' is no command of headrace fleet. Did you mean 'add'?"),
+        ("qqq", "'qqq' is no command of headrace. `headrace --help` lists them."),
         ("demo -z", "-z is no option of headrace demo. `headrace demo --help` lists them."),
         ("demo --rows", "--rows needs a value: prompts."),
     ],

@@ -6,10 +6,10 @@ import json
 import os
 from pathlib import Path
 
-from headrace.cli.demo_job import _JOB
-from headrace.cli.demo_prompts import write_prompts
 from headrace.drive.job.file import load_job
 from headrace.drive.sources import NoSpool, peek, scan
+from headrace.simulate.demo import JOB
+from headrace.simulate.demo_prompts import write_prompts
 
 
 def test_prompts_are_as_many_as_asked_and_always_the_same(tmp_path: Path) -> None:
@@ -33,7 +33,7 @@ def test_right_files_stay_untouched(tmp_path: Path) -> None:
 
 def test_the_job_file_of_the_demo_is_a_good_one(tmp_path: Path) -> None:
     write_prompts(tmp_path / "prompts", 30)
-    (tmp_path / "job.yaml").write_text(_JOB.format(servers="http://127.0.0.1:1, http://127.0.0.1:2"))
+    (tmp_path / "job.yaml").write_text(JOB.format(servers="http://127.0.0.1:1, http://127.0.0.1:2"))
     job = load_job(tmp_path / "job.yaml").job
     assert [source.name for source in job.sources] == ["shop", "trips", "teacher"]
     kinds = [peek(source).kind.value for source in job.sources]

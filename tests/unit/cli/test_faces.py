@@ -151,7 +151,7 @@ def test_nothing_heavy_is_imported_to_show_help() -> None:
 def test_functions_of_the_package_are_found_when_asked_for() -> None:
     import headrace
 
-    assert all(callable(getattr(headrace, name)) for name in ("run", "status", "export", "fleet_change"))
+    assert all(callable(getattr(headrace, name)) for name in ("run", "status", "export", "fleet_add"))
     nothing: Any = headrace
     with pytest.raises(AttributeError, match="no attribute 'rum'"):
         _ = nothing.rum

@@ -71,7 +71,13 @@ def test_nothing_is_asked_when_an_address_is_wrong(
 
 
 def test_no_running_job_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["fleet", "remove", "http://h:1", "--job", str(tmp_path)])
-    assert ended.value.code == 5
-    assert "no job runs on" in capsys.readouterr().err
+    for folder, said in (
+        (tmp_path, "no job runs on it on this host"),
+        (tmp_path / "x", "there is no such folder"),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            main(["fleet", "remove", "http://h:1", "--job", str(folder)])
+        assert ended.value.code == 5
+        assert capsys.readouterr().err == (
+            f"headrace: {folder}: {said}. Name the --out of a running job, or start it with `headrace run`.\n"
+        )

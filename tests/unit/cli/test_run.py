@@ -205,7 +205,15 @@ def test_a_dry_run_says_what_would_be_sent(
     assert said[0] == "Override: --max-tokens 5 instead of 9 (job.yaml:4:24)"
     assert "  rows looked at: 3 (all of it), readable 2, unreadable 1" in said
     assert "  shape: prompt from 'question', own id from 'id' if unique" in said
-    assert "Identity: your own ids (unique in the 2 rows looked at)" in said
+    assert "Identity: your own ids" in said
+    at = said.index("Rows: 3 in total, samples counted")
+    assert [line.split()[:3] for line in said[at + 1 : at + 6]] == [
+        ["done", "already", "0"],
+        ["excluded", "0", "answered"],
+        ["duplicates", "0", "share"],
+        ["unreadable", "1", "go"],
+        ["to", "send", "2"],
+    ]
     assert "  first request: POST /v1/chat/completions" in said
     assert '    "max_tokens": 5' in out
     assert "Server http://127.0.0.1:30000: serves m" in said
@@ -219,7 +227,7 @@ def test_a_dry_run_says_what_would_be_sent(
     [
         ("", "hash of what is sent (source q has rows without an id)"),
         (', "id": "a"', "hash of what is sent (ids stand twice: 1)"),
-        (', "id": "c"', "your own ids (unique in the 3 rows looked at)"),
+        (', "id": "c"', "your own ids"),
     ],
 )
 def test_own_ids_hold_for_all_sources_or_none(
@@ -284,6 +292,8 @@ def test_a_snapshot_says_how_old_it_is_and_whose() -> None:
     assert (
         snapshot_note(status(phase="finished"), 1_800_000_125.0) == "The job ended 2 min 05 s ago on gpu-7."
     )
+    stopped_note = snapshot_note(status(phase="stopped"), 1_800_000_125.0)
+    assert stopped_note.endswith("on gpu-7. The same `headrace run` goes on with it.")
     running_note = snapshot_note(status(), 1_800_000_030.0)
     assert running_note.startswith("A snapshot of 30 s ago, by process 4711 on gpu-7; nothing answers here.")
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import yaml
 
-from headrace.cli.diagnosing import context_of
 from headrace.diagnose.document import Diagnosis
 from headrace.diagnose.pipeline import diagnose, view_of
 from headrace.diagnose.view import View
+from headrace.diagnosing import context_of
 from headrace.observe.facts import parse_facts
 from headrace.observe.observation import Observation
 from headrace.words import Constraint

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from headrace.cli.diagnosing import context_of
 from headrace.diagnose.compare import Answer
 from headrace.diagnose.document import Diagnosis
 from headrace.diagnose.pipeline import diagnose
+from headrace.diagnosing import context_of
 from headrace.observe.facts import read_facts
 from headrace.words import Constraint, Lever
 
@@ -150,7 +150,7 @@ SHAPES = {
 
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
 def test_one_decode_line_and_the_flags_give_the_same_verdict(tmp_path: Path, shape: str) -> None:
-    from headrace.cli.diagnosing import with_told
+    from headrace.diagnosing import with_told
     from headrace.observe.log import read_log
 
     log = tmp_path / "decode.log"

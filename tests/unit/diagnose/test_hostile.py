@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from headrace.cli.diagnosing import context_of
 from headrace.diagnose.document import Diagnosis
 from headrace.diagnose.pipeline import diagnose
+from headrace.diagnosing import context_of
 from headrace.observe.observation import ClientFacts, Event, Observation, ServerObservation
 from headrace.observe.readings import BY_RANK, CLIENT, READINGS
 from headrace.quantities import Origin, Quantity

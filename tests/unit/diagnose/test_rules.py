@@ -41,8 +41,8 @@ def test_a_full_looking_state_pool_below_the_cap_does_not_bind() -> None:
 def test_a_warning_alone_decides_nothing() -> None:
     from dataclasses import replace
 
-    from headrace.cli.diagnosing import context_of
     from headrace.diagnose.pipeline import diagnose
+    from headrace.diagnosing import context_of
     from headrace.observe.observation import Event, Observation, ServerObservation
 
     event = Event(
@@ -54,8 +54,8 @@ def test_a_warning_alone_decides_nothing() -> None:
 
 
 def test_one_server_of_several_that_does_not_answer_is_told() -> None:
-    from headrace.cli.diagnosing import context_of
     from headrace.diagnose.pipeline import diagnose
+    from headrace.diagnosing import context_of
     from headrace.observe.observation import Event, Observation, ServerObservation
 
     down = ServerObservation("http://b", events=(Event("unreachable", "failure", 1, "refused"),))
@@ -64,8 +64,8 @@ def test_one_server_of_several_that_does_not_answer_is_told() -> None:
 
 
 def test_a_fleet_is_the_sum_of_its_servers_and_a_dead_one_is_named() -> None:
-    from headrace.cli.diagnosing import context_of
     from headrace.diagnose.pipeline import diagnose
+    from headrace.diagnosing import context_of
     from headrace.observe.observation import Event, Observation, ServerObservation
     from headrace.quantities import Origin, Quantity
 
@@ -103,8 +103,8 @@ def test_a_cap_is_a_plateau_and_a_small_pool_is_not(
 ) -> None:
     import numpy as np
 
-    from headrace.cli.diagnosing import context_of
     from headrace.diagnose.pipeline import diagnose
+    from headrace.diagnosing import context_of
     from headrace.observe.observation import Observation, ServerObservation
     from headrace.quantities import Origin, Quantity
 

@@ -200,6 +200,67 @@ def test_excluded_prompts_are_left_out(tmp_path: Path) -> None:
     store.close()
 
 
+def test_a_folder_and_a_file_are_excluded_by_the_same_rule(tmp_path: Path) -> None:
+    """By the prompt: other sampling, other ids, further samples make no difference, and equal ids none."""
+    write_lines(tmp_path / "a.jsonl", [{"id": "1", "prompt": "one"}, {"id": "2", "prompt": "two"}])
+    store = open_job(make_job(tmp_path, out=tmp_path / "first"))
+    answer_all(store)
+    store.close()
+    as_file = write_lines(tmp_path / "done.jsonl", [{"prompt": "one"}, {"prompt": "two"}])
+    write_lines(tmp_path / "b.jsonl", [{"id": "7", "prompt": "one"}, {"id": "2", "prompt": "other"}])
+    hotter = Source("b", (tmp_path / "b.jsonl",), sampling={"temperature": 1.0}, samples=2)
+    for number, path in enumerate((tmp_path / "first", as_file)):
+        store = open_job(make_job(tmp_path, hotter, out=tmp_path / f"out{number}", exclude=(path,)))
+        assert states(store) == [State.EXCLUDED, State.EXCLUDED, State.PENDING, State.PENDING]
+        assert store.notes == []
+        store.close()
+
+
+def test_a_list_of_ids_is_excluded_by_the_rows_own_ids(tmp_path: Path) -> None:
+    write_lines(tmp_path / "a.jsonl", [{"id": "1", "prompt": "one"}, {"id": "2", "prompt": "two"}])
+    ids = write_lines(tmp_path / "ids.jsonl", [{"id": "2"}])
+    store = open_job(make_job(tmp_path, exclude=(ids,)))
+    assert states(store) == [State.PENDING, State.EXCLUDED]
+    store.close()
+
+
+def test_answers_to_another_input_are_no_rows_of_this_job(tmp_path: Path) -> None:
+    write_lines(tmp_path / "a.jsonl", _texts(5))
+    store = open_job(make_job(tmp_path))
+    answer_all(store, seal=True)
+    store.close()
+    write_lines(tmp_path / "a.jsonl", [*_texts(2), {"prompt": "new"}])
+    for _ in range(2):  # the second time without a scan
+        store = open_job(make_job(tmp_path))
+        assert store.index is not None
+        assert store.index.other_rows() == 3
+        assert store.index.counts_by_source()[0][State.DONE] == 2
+        assert store.index.count(State.PENDING) == 1
+        store.close()
+    write_lines(tmp_path / "a.jsonl", _texts(5))  # they are back, and answered
+    store = open_job(make_job(tmp_path))
+    assert store.index is not None
+    assert (store.index.other_rows(), store.index.count(State.DONE)) == (0, 5)
+    store.close()
+
+
+def test_rows_of_a_lost_ledger_that_answer_another_input_are_counted(tmp_path: Path) -> None:
+    write_lines(tmp_path / "a.jsonl", _texts(5))
+    store = open_job(make_job(tmp_path))
+    answer_all(store, pending(store)[:3], seal=True)
+    answer_all(store)
+    store.close()
+    for left in (tmp_path / "out").glob("ledger.db*"):
+        left.unlink()
+    write_lines(tmp_path / "a.jsonl", [*_texts(1), {"prompt": "new"}])
+    for _ in range(2):
+        store = open_job(make_job(tmp_path))
+        assert store.index is not None
+        assert (store.unknown_rows, store.index.other_rows()) == (4, 0)
+        assert store.index.count(State.DONE) == 1
+        store.close()
+
+
 def test_failed_rows_are_taken_up_again_when_asked(tmp_path: Path) -> None:
     write_lines(tmp_path / "a.jsonl", [*_texts(2), {"prompt": "text 0"}])
     store = open_job(make_job(tmp_path))

@@ -160,7 +160,7 @@ max_tries: 3
     )
     assert said[1] == "'ftp://elsewhere' begins with ftp://; http:// or https:// is expected."
     assert said[2] == "'modle' is no key of the job. Did you mean 'model'?"
-    assert said[3] == "in_flight is 'many': 'auto' or a whole number is expected."
+    assert said[3] == "in_flight is 'many': 'auto' or a whole number of at least 1 is expected."
     assert said[4] == "max_tries is 0; at least 1 is allowed."
     assert said[5] == "thinking is 'no'; true or false is expected."
     assert said[6] == "'max_tokens' is no key of the job: it belongs under 'sampling'."

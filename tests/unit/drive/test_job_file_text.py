@@ -70,6 +70,8 @@ def test_values_that_are_no_plain_ones_are_told(text: str) -> None:
 
 def test_text_that_is_no_yaml_is_told_with_its_place() -> None:
     assert problem_of("a: [1, 2\nb: 3\n").startswith("job.yaml:2:2: not YAML: ")
+    said = "job.yaml:2:1: not YAML: a line without ':'; write NAME: VALUE."
+    assert problem_of("a: 1\nprompts p.jsonl\nb: 3\n") == said
     assert problem_of("a:\n\tb: 1\n").endswith("Indent with spaces, not tabs.")
     assert problem_of("- a\n") == "job.yaml:1:1: a job file is a mapping of keys to values; here is a list."
     assert problem_of("") == "job.yaml: a job file is a mapping of keys to values; here is nothing."

@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.drive.store.changes import pack_changes, unpack_changes
 from headrace.drive.store.identity import match, occurrences, settle_duplicates
-from headrace.drive.store.ledger import Ledger, LedgerDamaged, pack_changes, unpack_changes
+from headrace.drive.store.ledger import Ledger
+from headrace.drive.store.ledger_damage import LedgerDamaged
 from headrace.drive.store.records import RECORD, RECORDS_PER_BLOCK, Keys
 from headrace.drive.store.states import State
 from tests.unit.drive.store_jobs import FastDisk

@@ -10,7 +10,7 @@ import pytest
 
 from headrace.drive.job import Job, Source
 from headrace.drive.prompts import PromptRow
-from headrace.drive.request import build_request, content_key, own_key, row_id
+from headrace.drive.request import build_request, content_key, own_key, prompt_key, row_id
 from headrace.drive.sources.answered import answered_keys
 from headrace.errors import UsageError
 
@@ -25,8 +25,11 @@ def source(name: str = "s", **settings: Any) -> Source:
     return Source(name, (Path("s.jsonl"),), **settings)
 
 
-def key_of(prompt: PromptRow, a_job: Job, number: int = 0, sample: int = 0) -> bytes:
-    return content_key(build_request(prompt, a_job.sources[number], a_job, sample), sample)
+def key_of(prompt: PromptRow, a_job: Job, number: int = 0) -> bytes:
+    request = build_request(prompt, a_job.sources[number], a_job)
+    key = prompt_key(request.messages, request.text)
+    assert key is not None
+    return key
 
 
 def keys(folder: Path, a_job: Job, *rows: Any) -> set[bytes]:
@@ -48,20 +51,41 @@ def test_rows_of_headrace_by_their_ids(tmp_path: Path) -> None:
     assert {base, second} <= found
 
 
-def test_rows_of_headrace_by_own_id_and_by_what_they_ask(tmp_path: Path) -> None:
-    a_job = job(source(samples=2, sampling={"seed": 5}))
+def test_rows_of_headrace_by_what_they_ask_and_not_by_own_id_nor_sampling(tmp_path: Path) -> None:
+    """Two data sets may well both have a row 7: only one that asks the same is left out."""
+    a_job = job(source(samples=2, sampling={"seed": 5, "temperature": 1.3}))
     found = keys(
         tmp_path, a_job, written(id="q7#1", sample=1, prompt="hi"), written(id="q8", messages=[USER])
     )
-    hi = PromptRow(0, text="hi")
-    assert found == {own_key("q7", 1), key_of(hi, a_job, 0, 1), own_key("q8"), key_of(hi, a_job)}
+    assert found == {key_of(PromptRow(0, text="hi"), a_job)}
+    assert keys(tmp_path, a_job, written(id="q9")) == {own_key("q9")}  # keeps no prompt
+
+
+def test_a_chat_of_one_user_turn_and_a_plain_prompt_are_one() -> None:
+    assert prompt_key([USER], None) == prompt_key(None, "hi") != prompt_key(None, "hi ")
+    assert prompt_key([{"role": "system", "content": "s"}, USER], None) != prompt_key([USER], None)
+    assert prompt_key([{**USER, "name": "Ann"}], None) is None  # rows do not keep the name
+    assert prompt_key([{**USER, "name": None}], None) == prompt_key([USER], None)
+    assert prompt_key(None, None) is None
+
+
+def test_parts_of_content_are_compared_as_rows_keep_them() -> None:
+    parts = [{"type": "text", "text": "hi"}]
+    kept = [{"role": "user", "content": '[{"type":"text","text":"hi"}]'}]
+    assert prompt_key([{"role": "user", "content": parts}], None) == prompt_key(kept, None)
+
+
+def test_exported_conversations_without_their_answer(tmp_path: Path) -> None:
+    row = {"id": "7", "source": "s", "row": 1, "sample": 0, "conversations": [USER, {"role": "assistant",
+           "content": "yo"}]}  # fmt: skip
+    assert keys(tmp_path, job(), row) == {key_of(PromptRow(0, text="hi"), job())}
 
 
 def test_other_rows_by_what_they_ask_of_each_source(tmp_path: Path) -> None:
     a_job = job(source("a", sampling={"max_tokens": 5}), source("b", sampling={"max_tokens": 6}, system="s"))
     found = keys(tmp_path, a_job, {"id": 1, "question": "hi", "answer": "x"})
     hi = PromptRow(0, text="hi")
-    assert found == {key_of(hi, a_job, 0), key_of(hi, a_job, 1)}
+    assert found == {key_of(hi, a_job, 0), key_of(hi, a_job, 1)}  # with the system prompt, and without
 
 
 def test_other_chats_without_the_answer_at_their_end(tmp_path: Path) -> None:
@@ -88,7 +112,8 @@ def test_a_list_of_ids(tmp_path: Path) -> None:
 def test_an_id_column_that_the_job_names(tmp_path: Path) -> None:
     a_job = job(source(id_column="uid"))
     found = keys(tmp_path, a_job, {"uid": 4, "prompt": "hi"})
-    assert found == {own_key("4"), key_of(PromptRow(0, text="hi"), a_job)}
+    assert found == {key_of(PromptRow(0, text="hi"), a_job)}
+    assert keys(tmp_path, a_job, {"uid": 4}) == {own_key("4")}
 
 
 def test_problems_are_told_and_leave_nothing_out(tmp_path: Path) -> None:

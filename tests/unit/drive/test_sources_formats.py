@@ -15,7 +15,7 @@ import pytest
 
 from headrace.drive.job import Source
 from headrace.drive.sources import NoSpool, ScannedRow, is_in_place, read_row, scan
-from headrace.errors import InputError
+from headrace.errors import UsageError
 
 ROWS = [
     {"question": "What is 2 + 2?", "answer": "4"},
@@ -249,5 +249,5 @@ def test_without_pyarrow_the_message_says_what_to_install(
 ) -> None:
     source = write(tmp_path, name, b"x")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(InputError, match=r"pip install 'headrace\[run\]'"):
+    with pytest.raises(UsageError, match=r"pip install 'headrace\[run\]'"):
         scanned(source)

@@ -19,7 +19,7 @@ from headrace.drive.prompts import Prompt
 from headrace.drive.store.batches import BatchWriter
 from headrace.drive.store.export import export
 from headrace.drive.store.index import SourceUnavailable
-from headrace.drive.store.ledger import LedgerDamaged
+from headrace.drive.store.ledger_damage import LedgerDamaged
 from headrace.drive.store.reader import count_rows, read_rows
 from headrace.drive.store.rows import FailedRow
 from headrace.drive.store.states import State

@@ -77,6 +77,16 @@ def test_the_lock_says_who_holds_it(tmp_path: Path) -> None:
     FolderLock(path, clock).release()
 
 
+@pytest.mark.parametrize(("seconds", "age"), [(5, "5 s"), (600, "10 min"), (10_800, "3.0 h")])
+def test_who_holds_a_folder_is_told_with_for_how_long(tmp_path: Path, seconds: float, age: str) -> None:
+    clock = VirtualClock()
+    lock = FolderLock(tmp_path / "lock", clock)
+    clock.advance(seconds)
+    with pytest.raises(BusyError, match=f"for {age}, holds"):
+        FolderLock(tmp_path / "lock", clock)
+    lock.release()
+
+
 def test_a_lock_file_left_by_a_dead_process_is_free(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     path.write_text(json.dumps({"pid": 1, "host": "gone", "user": "x", "since": 0.0}))

@@ -6,7 +6,9 @@ import re
 
 import pytest
 
-from headrace.engines.failures import SHARED, Catalogue, Failure, Severity
+from headrace.engines.failure_entry import Failure, Severity
+from headrace.engines.failures import Catalogue
+from headrace.engines.failures_shared import SHARED
 from headrace.engines.llamacpp.logs import CATALOGUE as LLAMACPP
 from headrace.engines.log_fields import scrub
 from headrace.engines.sglang.failures import CATALOGUE as SGLANG

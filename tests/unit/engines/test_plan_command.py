@@ -178,6 +178,24 @@ def test_mistakes_are_one_line(
     assert "Traceback" not in err
 
 
+def test_all_names_that_nobody_knows_are_told_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(
+        capsys, "--model", "nope", "--gpu", "nope", "--engine", "sglng", "--reported", "cap=x,foo=1"
+    )
+    assert (code, out) == (2, "")
+    lines = err.splitlines()
+    assert len(lines) == 6
+    for said in (
+        "model 'nope'",
+        "--reported cap=x",
+        "foo=1",
+        "Did you mean 'sglang'",
+        "GPU 'nope'",
+        "5 problems",
+    ):
+        assert sum(said in line for line in lines) == 1, said
+
+
 def test_server_info_is_read_by_allow_list(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     answer = {
         "version": "0.5.12",

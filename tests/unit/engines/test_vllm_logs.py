@@ -296,7 +296,7 @@ def test_an_uncatalogued_warning_is_kept_without_an_id_and_scrubbed() -> None:
     found = parse_line("WARNING 02-03 04:05:06 [x.py:1] the flux is low, see https://me:pass@host/x?a=1")
     assert found is not None
     assert (found.kind, found.failure) == ("warning", "")
-    assert found.text == "the flux is low, see https://[redacted]host/x?a=1"
+    assert found.text == "the flux is low, see https://[redacted]@host/x?a=1"
 
 
 @pytest.mark.parametrize(

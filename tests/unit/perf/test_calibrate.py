@@ -14,6 +14,7 @@ from headrace.models.catalogue import resolve_model
 from headrace.perf.calibrate import Sample
 from headrace.perf.options import StepOptions
 from headrace.perf.step_model import StepModel
+from tests.unit.perf.machines import card
 
 STEP = StepModel(
     resolve_model("meta-llama/Llama-3.1-8B"),
@@ -93,6 +94,15 @@ def test_steps_of_another_machine_are_refused_with_the_reason() -> None:
     assert "times what physics has" in found.reason
 
 
+def test_a_busy_machines_steps_scatter_and_are_taken_all_the_same() -> None:
+    """15 % each way, forty at every batch: their middle is the curve."""
+    batches = np.repeat([1.0, 2.0, 3.0, 4.0], 40)
+    found = STEP.calibrate(_samples(1.2, 0.002, 0.0, batches, 0.2))
+    assert found.correction is not None, found.reason
+    truth = 1.2 * STEP.decode_seconds(16, 24_000) + 0.002
+    assert STEP.corrected(found.correction).decode_seconds(16, 24_000) == pytest.approx(truth, rel=0.1)
+
+
 def test_steps_that_follow_no_curve_are_refused_with_the_reason() -> None:
     scatter = np.random.default_rng(3)
     wild = [
@@ -100,7 +110,18 @@ def test_steps_that_follow_no_curve_are_refused_with_the_reason() -> None:
     ]
     found = STEP.calibrate(wild)
     assert found.correction is None
-    assert "half of the samples" in found.reason
+    assert "half of the" in found.reason
+
+
+@pytest.mark.parametrize("each", [1e-4, 2e-3, 5e-3])
+def test_a_machine_that_nobody_measured_and_that_takes_its_requests_one_by_one(each: float) -> None:
+    """A CPU, described by hand: from 1 to 4 running, the rate at 16 is found within a tenth."""
+    options = StepOptions("sglang", (0, 5, 12), overlap=False, graphs=None)
+    slow = StepModel(resolve_model("Qwen/Qwen3-0.6B"), card(bandwidth=10e9, bf16=0.2e12), options)
+    truth = {n: 1.4 * slow.decode_seconds(n, 500 * n) + 0.004 + each * n for n in (1, 2, 3, 4, 16)}
+    found = slow.calibrate([Sample(n, 500 * n, truth[n]) for n in (1, 2, 3, 4)])
+    assert found.correction is not None, found.reason
+    assert slow.corrected(found.correction).decode_seconds(16, 8000) == pytest.approx(truth[16], rel=0.1)
 
 
 @pytest.mark.parametrize(

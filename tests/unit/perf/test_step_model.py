@@ -117,6 +117,17 @@ def test_a_window_ends_the_line() -> None:
     assert short.seconds_per_context_token > line.seconds_per_context_token
 
 
+def test_lines_hold_for_every_built_in_model() -> None:
+    """Large batches of small models wait for the host at short contexts: their line begins where it ends."""
+    device = resolve("B200 SXM")
+    batches = np.array([1.0, 8.0, 64.0, 512.0, 1024.0])
+    for name in model_ids():
+        model = built_in(name)
+        table = StepModel(model, device, StepOptions("sglang", (0, 5, 20), tp=4)).affine_table(batches)
+        assert table.deviation.max() <= 0.01, name
+        assert np.all(table.from_tokens < table.to_tokens), name
+
+
 def test_lines_of_all_batches_and_one_estimate_are_quick() -> None:
     """50 ms for batches 1 to 1,024, 10 ms for one estimate; the best of five, as the machine is shared."""
     step = _golden()
@@ -164,6 +175,14 @@ def test_weights_of_a_step_are_those_of_the_geometry() -> None:
         found = StepModel(model, device, StepOptions(), ideal()).decode(1, 1).operators
         read = sum(o.bytes for o in found if o.name not in ("recurrent state", "elementwise", "sampling"))
         assert read == pytest.approx(model.weight_bytes_read_per_step(1).value, rel=0.02), name
+
+
+def test_a_name_that_fits_several_devices_has_the_range_of_all() -> None:
+    """H100 is SXM (3.35 TB/s), PCIe (2.0) or NVL (3.9); the edition told, the range is narrower."""
+    model = resolve_model("Qwen/Qwen3-32B")
+    any_of, told = (StepModel(model, resolve(name)).decode_estimate(8, 8000) for name in ("H100", "H100 SXM"))
+    assert any_of.high / any_of.low > 1.3 * told.high / told.low
+    assert any_of.low < told.mid < any_of.high
 
 
 def test_no_bandwidth_no_step() -> None:

@@ -37,6 +37,11 @@ def test_what_is_not_known_is_left_out() -> None:
     )
 
 
+def test_rows_of_another_input_stand_in_the_line() -> None:
+    assert " other_rows=605" in plain_line(status(other_rows=605))
+    assert "other_rows" not in plain_line(status())
+
+
 def test_a_json_line_is_the_whole_document() -> None:
     line = json_line(status())
     assert "\n" not in line

@@ -31,7 +31,7 @@ def test_a_finished_job_says_what_failed_and_by_whose_words() -> None:
         "Finished: 300,000 of 300,000 rows, 44 of them failed, in 1 h 07 min.",
         "  answers       298,956 rows, durable in out/infinity/completions",
         "  excluded      1,000 rows answered elsewhere",
-        "  duplicates    4 rows got the answer of their twin",
+        "  duplicates    4 rows got the answer of a twin",
         "  this run      120,000 answers to 121,000 requests, 30.0 per second, 1,420",
         "                output tokens each",
         "  flags         truncated 400 (0.1 %), empty 2 (<0.1 %)",
@@ -56,6 +56,31 @@ def test_a_stopped_job_says_how_to_go_on() -> None:
         "  go on         headrace run job.yaml --in-flight 8",
         "  export        headrace export out/infinity --to conversations",
     ]
+
+
+def test_rows_of_another_input_in_the_folder_are_told_and_not_counted() -> None:
+    job = status(phase="finished", rows=600, done=600, excluded=0, failed=0, pending=0, other_rows=5)
+    found = summary_lines(job)
+    assert found[0] == "Finished: 600 of 600 rows, in 1 h 07 min."
+    assert found[2:4] == [
+        "  other rows    5 more rows lie there that answer none of this job's prompts,",
+        "                but those of another input; export writes them too",
+    ]
+    assert not any("other rows" in line for line in summary_lines(status(phase="finished")))
+
+
+def test_one_row_is_no_rows() -> None:
+    job = status(phase="finished", done=1, failed=1, failures={"refused": 1}, excluded=1, duplicates=1)
+    told = "\n".join(summary_lines(job, width=100))
+    assert not [words for words in ("  1 rows", " 1 rows,") if words in told]
+    for words in ("1 row, durable", "1 row answered", "1 row got", "1 row, in"):
+        assert words in told
+
+
+def test_a_long_command_stays_whole_so_that_it_can_be_copied() -> None:
+    again = "headrace run --prompts " + " ".join(f"data/part-{number}.jsonl" for number in range(9))
+    found = summary_lines(status(phase="stopped"), (), again)
+    assert f"  go on         {again}" in found
 
 
 def test_a_job_without_an_answer_offers_no_export() -> None:

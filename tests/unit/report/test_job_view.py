@@ -180,3 +180,15 @@ def test_what_was_noted_at_the_beginning_is_a_few_lines() -> None:
     assert found[-4].startswith("note          a network [1mdisk far away")
     assert found[-2:] == ["note          c", "              and 2 more notes"]
     assert len(lines_of(status(notes=notes, endpoints=[endpoint(at) for at in range(8)]), height=24)) <= 26
+
+
+def test_rows_of_another_input_are_told_beside_the_job() -> None:
+    found = lines_of(status(other_rows=605))
+    assert "other rows    605 in out/infinity answer none of this job's prompts" in found
+    assert "124,500 of 300,000 rows" in found[0]
+    assert not any("other rows" in line for line in lines_of(status()))
+
+
+def test_a_finished_job_is_not_said_to_be_too_slow_yet() -> None:
+    assert any("too low yet" in line for line in lines_of(status()))
+    assert not any("too low yet" in line for line in lines_of(status(phase="finished")))

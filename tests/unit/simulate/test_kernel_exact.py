@@ -11,8 +11,7 @@ from tests.unit.simulate.random_fleets import differences, random_fleet, through
 
 @pytest.mark.parametrize("start", range(0, 100, 50))
 def test_random_fleets_are_walked_exactly(start: int) -> None:
-    """Times to 1e-9, order of admissions, first tokens and ends, servers, retractions, outcomes. Many more are
-    in tests/system."""
+    """Times to 1e-9, order of events, servers, retractions, outcomes. Many more are in tests/system."""
     found = {seed: wrong for seed in range(start, start + 50) if (wrong := differences(seed))}
     assert not found
 

@@ -10,7 +10,7 @@ import numpy as np
 from headrace.diagnose.claims import Topic
 from headrace.diagnose.finding import CONFIGURED, COUNTED, PAIRED, SAID, SUGGESTED, Finding, Side, side_of
 from headrace.diagnose.view import View
-from headrace.engines.failures import Failure
+from headrace.engines.failure_entry import Failure
 from headrace.engines.signs import Sign
 from headrace.words import Constraint
 

@@ -54,7 +54,7 @@ class Job:
         api: the request form. Rows that are full OpenAI batch bodies keep their own.
         in_flight: requests in flight per server; None = `auto`.
         flag_policies: what happens to flagged rows.
-        exclude: job folders or files whose answered prompts are left out (exact).
+        exclude: job folders or files whose answered prompts are left out: exactly the same, by any sampling.
         output_format: the form of finished shards.
         token_ids: ask for, and keep, output token ids where the engine returns them.
         request_timeout_seconds: a request older than this is given up and tried elsewhere.
@@ -64,6 +64,7 @@ class Job:
         api_key_env / api_key_file: where the bearer key comes from; never an argument.
         ledger: where the ledger lies; None = in `out`, or in the user's state folder on a network disk.
         seed: of the dispatch order.
+        row_checks: look for think tags and repetition in every answer.
         hedge_tail: near the end, ask an idle fast server as well for a row stuck on a much slower one.
     """
 

@@ -31,10 +31,10 @@ def _auto(value: Any) -> Any:
         if value == "auto":
             return None
         if not value.isdecimal():
-            raise ValueError("'auto' or a whole number is expected")
+            raise ValueError("'auto' or a whole number of at least 1 is expected")
         return int(value)
     if value is None:
-        raise ValueError("'auto' or a whole number is expected")
+        raise ValueError("'auto' or a whole number of at least 1 is expected")
     return value
 
 
@@ -162,7 +162,8 @@ class JobKeys(_Keys):
         dict[Annotated[Flag, Strict(False)], Annotated[FlagPolicy, Strict(False)]], BeforeValidator(_pairs)
     ] = Field(default_factory=dict, description="What happens to flagged rows; default keep.")
     exclude: _Texts | None = Field(
-        default=None, description="Job folders or files whose answered prompts are left out (exact)."
+        default=None,
+        description="Job folders or files: prompts answered there are left out, whatever the sampling.",
     )
     format: Annotated[OutputFormat, Strict(False)] = Field(
         OutputFormat.PARQUET, description="Form of finished shards; jsonl is zstd-compressed."

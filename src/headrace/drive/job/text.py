@@ -166,6 +166,8 @@ def parse_placed(text: str, name: str, folder: Path, kind: str = "job file") -> 
         ) from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
+        if _lacks_colon(error):
+            mark = error.context_mark  # of the line that has none; the problem is found on the next one
         at = f":{_at(mark)}" if mark else ""
         raise UsageError(f"{name}{at}: not YAML: {_words(error)}.{_hint(text, mark)}") from None
     if not isinstance(node, yaml.MappingNode):
@@ -182,8 +184,14 @@ def _at(mark: yaml.Mark) -> str:
 
 
 def _words(error: yaml.MarkedYAMLError) -> str:
+    if _lacks_colon(error):
+        return "a line without ':'; write NAME: VALUE"
     said = [part for part in (error.context, error.problem) if part]
     return ", ".join(said) or "it cannot be parsed"
+
+
+def _lacks_colon(error: yaml.MarkedYAMLError) -> bool:
+    return error.problem == "could not find expected ':'" and error.context_mark is not None
 
 
 def _hint(text: str, mark: yaml.Mark | None) -> str:

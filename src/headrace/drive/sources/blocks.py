@@ -9,6 +9,7 @@ from typing import IO, Any
 
 from headrace.drive.sources.file_rows import DamagedFile
 from headrace.errors import InputError
+from headrace.extras import missing
 
 BLOCK_BYTES = 1 << 20
 PACKED_BYTES = 1 << 17  # read at a time of compressed files: at most so much is lost before a break
@@ -112,12 +113,10 @@ def import_pyarrow(path: Path) -> Any:
     """The pyarrow module, imported now: only files that need it pay for it.
 
     Raises:
-        InputError: pyarrow is not installed.
+        UsageError: pyarrow is not installed.
     """
     try:
         import pyarrow
-    except ImportError as error:
-        raise InputError(
-            f"{path} needs pyarrow, which is not installed. Install it: pip install 'headrace[run]'"
-        ) from error
+    except ImportError:
+        raise missing("pyarrow", f"reading {path}") from None
     return pyarrow

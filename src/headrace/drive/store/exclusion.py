@@ -10,9 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.drive.job import Job
-from headrace.drive.request import key_of_id, own_key
 from headrace.drive.sources import expand, fingerprint
-from headrace.drive.sources.answered import answered_keys
+from headrace.drive.sources.answered import answered_keys, keys_of_row
 from headrace.drive.store.folder import JobFolder
 from headrace.drive.store.identity import match
 from headrace.drive.store.pinned import FilePrint
@@ -49,7 +48,9 @@ def excluded(keys: Keys, known: Keys) -> npt.NDArray[np.bool_]:
 
 
 def read_excluded(job: Job, notes: list[str]) -> Keys:
-    """The keys, content keys and own keys alike, of what `job.exclude` (job folders and files) answers.
+    """The keys, of prompts, contents and ids alike, of what `job.exclude` (job folders and files) answers.
+
+    Folders and files have one rule: a row is known by the prompt that it asks. Ids count where there is none.
 
     Args:
         notes: told how many rows of a file leave nothing out, and why the first of them does not.
@@ -61,12 +62,9 @@ def read_excluded(job: Job, notes: list[str]) -> Keys:
     found: list[Keys] = [as_keys([])]
     for path in job.exclude:
         if is_job_folder(path):
-            for columns in read_columns(path, ("id", "sample")):
-                pairs = list(zip(columns["id"], columns["sample"], strict=True))
-                found.append(as_keys([key for text, _ in pairs if (key := key_of_id(text)) is not None]))
-                found.append(
-                    as_keys([own_key(text.removesuffix(f"#{n}") if n else text, n) for text, n in pairs])
-                )
+            for columns in read_columns(path, ("id", "messages", "prompt")):
+                rows = zip(columns["id"], columns["messages"], columns["prompt"], strict=True)
+                found.append(as_keys([key for row in rows for key in keys_of_row(*row)]))
             continue
         problems: list[str] = []
         keys = answered_keys(path, job, problems.append)

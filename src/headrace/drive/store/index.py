@@ -16,7 +16,8 @@ from headrace.drive.job import Job, Source
 from headrace.drive.prompts import Prompt
 from headrace.drive.request import build_request, content_key, own_key, row_id
 from headrace.drive.sources import Shape, read_row, shape_of
-from headrace.drive.store.ledger import Ledger, Seqs, States
+from headrace.drive.store.changes import Seqs
+from headrace.drive.store.ledger import Ledger, States
 from headrace.drive.store.pinned import Identity
 from headrace.drive.store.records import Record
 from headrace.drive.store.rows import SOURCE_CHANGED, FailedRow
@@ -77,6 +78,10 @@ class PromptIndex:
     def count(self, state: State) -> int:
         """Prompts in `state`."""
         return int(np.count_nonzero(self.states == state))
+
+    def other_rows(self) -> int:
+        """Rows that are done, but answer nothing that this job asks: another input had them."""
+        return int(np.count_nonzero((self.states == State.DONE) & (self.sources == NO_SOURCE)))
 
     def counts(self) -> dict[State, int]:
         """Prompts by state."""

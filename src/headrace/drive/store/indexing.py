@@ -1,8 +1,7 @@
 """Makes the index of a job: from the ledger when the sources are unchanged, else by a scan of all of them.
 
-A scan reads every row once, computes what would be sent and its keys, and spills one record per prompt to a
-temporary file, so memory does not grow with it. Then identity is decided or held
-to, rows known before are found again by key wherever they now stand, exact duplicates are put together,
+A scan (`headrace.drive.store.scanning`) leaves one record per prompt on the disk. Then identity is decided or
+held to, rows known before are found again by key wherever they now stand, exact duplicates are put together,
 and the whole is written to the ledger in one transaction; that takes some 60 bytes per prompt for a moment.
 """
 
@@ -10,25 +9,23 @@ from __future__ import annotations
 
 import sqlite3
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack
-from hashlib import blake2b
 from pathlib import Path
 
 import msgspec
 import numpy as np
 
-from headrace.drive.job import Job, Source
-from headrace.drive.request import build_request, content_key, own_key
-from headrace.drive.sources import fingerprint, scan
+from headrace.drive.job import Job
+from headrace.drive.sources import fingerprint
 from headrace.drive.store.batches import BatchWriter
+from headrace.drive.store.changes import Seqs
 from headrace.drive.store.exclusion import excluded, exclusion_prints, read_excluded
 from headrace.drive.store.identity import Numbers, match, occurrences, settle_duplicates
 from headrace.drive.store.index import PromptIndex
 from headrace.drive.store.job_store import Store
-from headrace.drive.store.ledger import LedgerDamaged, Seqs
-from headrace.drive.store.own_ids import decide_identity, sample_key
+from headrace.drive.store.ledger_damage import LedgerDamaged
+from headrace.drive.store.own_ids import decide_identity
 from headrace.drive.store.pinned import (
     FilePrint,
     Identity,
@@ -38,21 +35,14 @@ from headrace.drive.store.pinned import (
     pin_source,
     refuse_other_requests,
 )
-from headrace.drive.store.records import RECORD, RECORDS_PER_BLOCK, Keys, Records, as_keys, as_records
+from headrace.drive.store.records import RECORD, RECORDS_PER_BLOCK
 from headrace.drive.store.recovery import take_up_rows
-from headrace.drive.store.rows import SOURCE_CHANGED, FailedRow
+from headrace.drive.store.rows import SOURCE_CHANGED
+from headrace.drive.store.scanning import ROWS_PER_CHUNK, Progress, Scanned, scan_sources
 from headrace.drive.store.spool import SpoolFile
 from headrace.drive.store.states import NO_SOURCE, State
 from headrace.durable.disk import is_full
-from headrace.errors import InputError, StorageError
-
-Progress = Callable[[int, float], None]
-
-_ROWS_PER_CHUNK = 4_096
-_PROGRESS_SECONDS = 0.2
-_LONGEST_ROW_BYTES = 0xFFFF_FFFF
-_MOST_PROMPTS = 0xFFFF_FFFF
-_NO_OWN_KEY = bytes(16)
+from headrace.errors import StorageError
 
 
 def build_index(store: Store, job: Job, progress: Progress | None = None) -> PromptIndex:
@@ -135,30 +125,6 @@ def _answered(store: Store, before: Pinned) -> dict[str, int]:
     return {source.name: int(done[number]) for number, source in enumerate(before.sources)}
 
 
-class _Scanned:
-    """What a scan of all sources found, in scan order.
-
-    Attributes:
-        records: one per prompt, on disk, with the own key as `key`: zero where a row has no id of its own.
-        errors: by position, of rows that cannot be read.
-        sharp: positions of rows whose own id looks like a sample's, and that sample's key.
-    """
-
-    def __init__(
-        self, records: Records, errors: dict[int, FailedRow], sharp: list[tuple[int, bytes]]
-    ) -> None:
-        self.records = records
-        self.sharp = sharp
-        self.errors = errors
-        self.unreadable = np.zeros(len(records), dtype=bool)
-        self.unreadable[list(errors)] = True
-        self.contents: Keys = records["content"]
-        self.owns: Keys = records["key"]
-
-    def __len__(self) -> int:
-        return len(self.records)
-
-
 def _scan_all(
     store: Store,
     job: Job,
@@ -178,7 +144,7 @@ def _scan_all(
             ).name
         )
         stack.callback(spool.close)
-        scanned = _scan(store, job, files, spool, spill, progress)
+        scanned = scan_sources(store, job, files, spool, spill, progress)
         spool.finish()
         paths = file_table(files, spool.path)
         identity = decide_identity(
@@ -200,120 +166,7 @@ def _scan_all(
     return pinned
 
 
-def _scan(
-    store: Store, job: Job, files: list[FilePrint], spool: SpoolFile, spill: Path, progress: Progress
-) -> _Scanned:
-    numbers = {Path(file.path): file.number for file in files}
-    errors: dict[int, FailedRow] = {}
-    sharp: list[tuple[int, bytes]] = []
-    rows: list[tuple[int, ...]] = []
-    contents: list[bytes] = []
-    owns: list[bytes] = []
-    count = 0
-    with spill.open("ab") as out:
-
-        def put_chunk() -> None:
-            # not `tofile`, which says of a full disk no more than that fewer were written
-            out.write(as_records(rows, as_keys(owns), as_keys(contents)).tobytes())
-            for column in (rows, owns, contents):
-                column.clear()
-
-        for row, content, own, error, of_sample in _rows(store, job, files, numbers, spool, progress):
-            if of_sample is not None:
-                sharp.append((count, of_sample))
-            if error is not None:
-                errors[count] = error
-            rows.append(row)
-            contents.append(content)
-            owns.append(own)
-            count += 1
-            if len(rows) == _ROWS_PER_CHUNK:
-                put_chunk()
-        if rows:
-            put_chunk()
-    if count > _MOST_PROMPTS:
-        raise InputError(
-            f"the job has {count:,} prompts; one job holds at most {_MOST_PROMPTS:,}. "
-            "Split it into several jobs"
-        )
-    records: Records = np.memmap(spill, dtype=RECORD, mode="r") if count else np.zeros(0, dtype=RECORD)
-    return _Scanned(records, errors, sharp)
-
-
-def _rows(
-    store: Store,
-    job: Job,
-    files: list[FilePrint],
-    numbers: Mapping[Path, int],
-    spool: SpoolFile,
-    progress: Progress,
-) -> Iterator[tuple[tuple[int, ...], bytes, bytes, FailedRow | None, bytes | None]]:
-    """Every prompt: (offset, length, row, file, source, sample), content key, own key, and what is wrong.
-
-    Last the key that the own id has if it is taken for that of a sample (`headrace.drive.store.own_ids`).
-    """
-    sizes = {file.number: file.size for file in files}
-    total = max(1, sum(sizes[numbers[path]] for source in job.sources for path in source.paths))
-    passed, count = 0, 0
-    told = store.clock.monotonic()
-    for number, source in enumerate(job.sources):
-        here, within = None, 0
-        for scanned in scan(source, numbers, spool):
-            at = scanned.locator
-            count += 1
-            if at.file != here:
-                within += sizes.get(here, 0) if here else 0
-                here = at.file
-            if not count & 1023 and store.clock.monotonic() - told >= _PROGRESS_SECONDS:
-                told = store.clock.monotonic()
-                progress(count, min(1.0, (passed + within + (at.offset if at.file else 0)) / total))
-            if at.length > _LONGEST_ROW_BYTES:
-                raise InputError(
-                    f"row {scanned.row:,} of source '{source.name}' has {at.length:,} bytes; "
-                    f"at most {_LONGEST_ROW_BYTES:,} can be read. Take it out"
-                )
-            place = (at.offset, at.length, scanned.row, at.file, number)
-            prompt, error = scanned.prompt, scanned.error
-            for sample in range(source.samples if prompt is not None else 1):
-                if prompt is None:
-                    break
-                try:
-                    request = build_request(prompt, source, job, sample)
-                except InputError as refused:
-                    error = str(refused)
-                    break
-                own, of_sample = _NO_OWN_KEY, None
-                if prompt.own_id is not None:
-                    own = own_key(prompt.own_id, sample)
-                    of_sample = sample_key(prompt.own_id) if not sample and "#" in prompt.own_id else None
-                yield (*place, sample), content_key(request, sample), own, None, of_sample
-            if error is not None:
-                key = _unreadable_key(source, scanned.row)
-                yield (*place, 0), key, key, _unreadable(key, source, scanned.row, error), None
-        passed += sum(sizes[numbers[path]] for path in source.paths)
-    progress(count, 1.0)
-
-
-def _unreadable_key(source: Source, row: int) -> bytes:
-    return blake2b(f"{source.name}\0{row}".encode(), digest_size=16, person=b"unreadable").digest()
-
-
-def _unreadable(key: bytes, source: Source, row: int, error: str) -> FailedRow:
-    return FailedRow(
-        id=key.hex(),
-        source=source.name,
-        row=row,
-        sample=0,
-        kind="unreadable",
-        reason=error[:2000],
-        status=None,
-        server=None,
-        tries=0,
-        failed_at=time.time(),
-    )
-
-
-def _merge(store: Store, job: Job, scanned: _Scanned, pinned: Pinned) -> None:
+def _merge(store: Store, job: Job, scanned: Scanned, pinned: Pinned) -> None:
     """Finds known rows again, settles what each prompt's state is, and writes all to the ledger."""
     old_states, old_owners, _ = store.ledger.load()
     old = np.concatenate([np.zeros(0, dtype=RECORD), *store.ledger.all_records()])
@@ -352,19 +205,21 @@ def _merge(store: Store, job: Job, scanned: _Scanned, pinned: Pinned) -> None:
 
     owners = np.full(total, NO_SOURCE, dtype=np.uint16)
     owners[:known] = _renumbered(old_owners, store.pinned, job)
+    owners[:known][~live[:known]] = NO_SOURCE  # an answer to what is no longer in the input
     owners[seqs] = scanned.records["source"]
 
     left_out = read_excluded(job, store.notes)
     if len(left_out):
         asked = np.flatnonzero(states == State.PENDING)
-        own = np.zeros((total, 2), dtype=np.uint64)
-        own[seqs] = scanned.owns
-        states[asked[excluded(contents[asked], left_out) | excluded(own[asked], left_out)]] = State.EXCLUDED
+        known_by = np.zeros((3, total, 2), dtype=np.uint64)
+        known_by[:, seqs] = scanned.asked, scanned.contents, scanned.owns
+        out = np.logical_or.reduce([excluded(keys[asked], left_out) for keys in known_by])
+        states[asked[out]] = State.EXCLUDED
     states, duplicates = settle_duplicates(states, contents)
 
     def blocks() -> Iterator[tuple[int, bytes]]:
-        for begin in range(0, total, _ROWS_PER_CHUNK):
-            end = min(total, begin + _ROWS_PER_CHUNK)
+        for begin in range(0, total, ROWS_PER_CHUNK):
+            end = min(total, begin + ROWS_PER_CHUNK)
             records = np.zeros(end - begin, dtype=RECORD)
             records[: max(0, known - begin)] = old[begin:end]
             here = position[begin:end]

@@ -10,15 +10,15 @@ from urllib.parse import urlsplit, urlunsplit
 import msgspec
 
 from headrace.drive.job import Job
-from headrace.net.redact import redact
+from headrace.net.redact import redact_document
 
 
 def job_as_json(job: Job) -> bytes:
     """The resolved job as indented JSON, paths absolute; no key nor password stands in it."""
     values = dataclasses.asdict(job)
     values["servers"] = [_without_password(url) for url in job.servers]
-    text = msgspec.json.format(msgspec.json.encode(values, enc_hook=_path), indent=2)
-    return redact(text.decode()).encode() + b"\n"
+    document = redact_document(msgspec.to_builtins(values, enc_hook=_path))
+    return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
 
 
 def _path(value: Any) -> str:

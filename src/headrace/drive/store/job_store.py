@@ -21,7 +21,8 @@ from headrace.drive.job import Job
 from headrace.drive.store.folder import JobFolder
 from headrace.drive.store.index import PromptIndex
 from headrace.drive.store.job_json import job_as_json
-from headrace.drive.store.ledger import Ledger, LedgerDamaged, is_ledger
+from headrace.drive.store.ledger import Ledger
+from headrace.drive.store.ledger_damage import LedgerDamaged, is_ledger
 from headrace.drive.store.pinned import Pinned, refuse_other_model
 from headrace.drive.store.rows import FailedRow
 from headrace.drive.store.states import State
@@ -46,6 +47,7 @@ class Store:
         notes: sentences for the user about what was found on opening.
         pinned: what the last scan saw; None before the first.
         index: set by `build_index`.
+        unknown_rows: rows that were taken up from the files without a prompt of theirs in the job.
         is_rebuild: the ledger is missing although there are rows; `build_index` takes them up again.
     """
 
@@ -76,6 +78,7 @@ class Store:
         try:
             self.pinned = self._read_pinned()
             self.ledger_id = self._identify(path)
+            self.unknown_rows = int(self.ledger.read_meta("unknown_rows") or 0)
         except BaseException:
             self.ledger.close()
             raise
@@ -254,6 +257,12 @@ class Store:
         if pinned is None or pinned.decode() != model:
             self.ledger.write_meta("model", model.encode())
 
+    def add_unknown_rows(self, count: int) -> None:
+        """Notes that the files hold so many more rows of which the job has no prompt."""
+        if count:
+            self.unknown_rows += count
+            self.ledger.write_meta("unknown_rows", str(self.unknown_rows).encode())
+
     def write_failed(self) -> None:
         """Rewrites failed/failed.jsonl from the ledger; removes it when nothing failed."""
         if self.index is None:
@@ -302,6 +311,12 @@ class Store:
         assert not sealed & set(self.folder.segments()), "a sealed segment is still open"
         if self.index is not None:
             self.index.check()
+
+
+def ledger_of(folder: JobFolder) -> Path:
+    """Where the ledger of the folder lies, or would."""
+    told = _told(folder)
+    return Path(told.path) if told is not None else folder.ledger
 
 
 def _told(folder: JobFolder) -> LedgerAt | None:

@@ -16,18 +16,18 @@ written by a scan of the sources. The state of all prompts is the newest snapsho
 from __future__ import annotations
 
 import sqlite3
-import struct
 import threading
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from headrace.drive.store.changes import Change, Seqs, pack_changes, unpack_changes
+from headrace.drive.store.ledger_damage import NONSENSE, LedgerDamaged, is_damage
 from headrace.drive.store.records import RECORD, RECORDS_PER_BLOCK, Record, Records, unpack
 from headrace.drive.store.states import FAILED_STATES, State
 from headrace.durable.disk import Disk
@@ -48,68 +48,11 @@ CREATE TABLE commands (number INTEGER PRIMARY KEY, id TEXT UNIQUE NOT NULL, wall
                        command BLOB NOT NULL, outcome BLOB);
 """
 
-_CHANGE = struct.Struct("<BI")
-
 States = npt.NDArray[np.uint8]
-Seqs = npt.NDArray[np.uint32]
-Change = tuple[State, Sequence[int] | npt.NDArray[np.integer[Any]]]
-
-
-class LedgerDamaged(StorageError):
-    """The ledger file cannot be read as one. The next opening sets it aside and makes a new one."""
-
-
-_SQLITE = b"SQLite format 3\0"  # the first 16 bytes of any SQLite file (sqlite.org/fileformat2.html)
-
-# what garbage in the file, or in what its tables hold, comes to the reader as
-_NONSENSE = (sqlite3.Error, zlib.error, struct.error, ValueError, IndexError, TypeError)
-
-
-def _is_damage(error: BaseException) -> bool:
-    """False for a ledger that cannot be had just now: locked, no room, a disk that does not answer."""
-    if isinstance(error, sqlite3.OperationalError):
-        code = getattr(error, "sqlite_errorcode", None)  # None: not text in a text column, says the module
-        return code in (None, sqlite3.SQLITE_ERROR)  # ERROR: no such table, no such column
-    return type(error) is sqlite3.DatabaseError or not isinstance(error, sqlite3.Error)
-
-
-def is_ledger(path: Path) -> bool:
-    """True for a ledger of any headrace, or an empty file; nothing is written to the file."""
-    if not path.is_file():
-        return False
-    if not path.stat().st_size:
-        return True
-    with path.open("rb") as file:
-        if not file.read(len(_SQLITE)).startswith(_SQLITE):
-            return False
-    try:
-        with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
-            return connection.execute("SELECT 1 FROM meta WHERE name = 'schema'").fetchone() is not None
-    except sqlite3.DatabaseError:
-        return False
 
 
 class _Kind(msgspec.Struct):
     kind: str
-
-
-def pack_changes(changes: Iterable[Change]) -> bytes:
-    """State changes as bytes: per change the state, the count, and the seqs as uint32."""
-    parts = []
-    for state, seqs in changes:
-        packed = np.asarray(seqs, dtype="<u4")
-        parts += [_CHANGE.pack(state, len(packed)), packed.tobytes()]
-    return b"".join(parts)
-
-
-def unpack_changes(packed: bytes) -> Iterator[tuple[State, Seqs]]:
-    """The inverse of `pack_changes`."""
-    at = 0
-    while at < len(packed):
-        state, count = _CHANGE.unpack_from(packed, at)
-        at += _CHANGE.size
-        yield State(state), np.frombuffer(packed, dtype="<u4", count=count, offset=at)
-        at += 4 * count
 
 
 class Ledger:
@@ -147,8 +90,8 @@ class Ledger:
                 disk.fsync_folder(path.parent)
             (version,) = self._writer.execute("SELECT value FROM meta WHERE name = 'schema'").fetchone()
             noted = self._writer.execute("SELECT value FROM meta WHERE name = 'damaged'").fetchone()
-        except _NONSENSE as error:
-            if not _is_damage(error):
+        except NONSENSE as error:
+            if not is_damage(error):
                 raise
             raise LedgerDamaged(f"the ledger {path} is damaged: {error}") from error
         if noted is not None:
@@ -181,8 +124,8 @@ class Ledger:
         """Raises LedgerDamaged for what garbage in the file does to those who read it."""
         try:
             yield
-        except _NONSENSE as error:
-            if not _is_damage(error):
+        except NONSENSE as error:
+            if not is_damage(error):
                 raise
             raise self.damaged(error) from error
 
@@ -192,7 +135,7 @@ class Ledger:
         try:
             yield
         except sqlite3.Error as error:
-            if not _is_damage(error):
+            if not is_damage(error):
                 raise
             raise self.damaged(error) from error
 

@@ -96,6 +96,7 @@ def _take_up_segment(
 def _note_done(
     store: Store, index: PromptIndex, seqs: Numbers, segment: int | None = None, length: int | None = None
 ) -> None:
+    store.add_unknown_rows(int(np.count_nonzero(seqs < 0)))
     seqs = seqs[seqs >= 0]
     store.ledger.commit([(State.DONE, seqs)], segment=segment, length=length)
     index.states[seqs] = State.DONE

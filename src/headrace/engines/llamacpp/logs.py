@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from headrace.engines.failures import Catalogue, Failure, Severity
+from headrace.engines.failure_entry import Failure, Severity
+from headrace.engines.failures import Catalogue
 from headrace.engines.log_event import LogEvent, Value
 from headrace.engines.log_fields import number
 from headrace.engines.log_lines import LogLine, unwrap

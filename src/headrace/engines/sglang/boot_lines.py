@@ -205,6 +205,28 @@ def _allocated(line: LogLine) -> LogEvent:
     return event(line, ENGINE, "capacity", values)
 
 
+def _window_pools(line: LogLine) -> LogEvent | None:
+    """`SWAKVPool mem usage: 10.2 GB, swa size: N, full size: M`: both pools, in tokens."""
+    found = re.search(r"swa size: (\d{1,12}), full size: (\d{1,12})", line.message[:400])
+    if not found:
+        return None
+    values: dict[str, Value] = {"swa_capacity_tokens": float(found[1]), "kv_capacity_tokens": float(found[2])}
+    return event(line, ENGINE, "capacity", values)
+
+
+def _available(line: LogLine) -> LogEvent:
+    """The memory that is left for the KV pool; none where less than nothing is."""
+    found = re.search(r"is (-?[\d.]{1,16}) ?GB", line.message[:400])
+    value = number(found[1]) if found else None
+    return event(line, ENGINE, "capacity", {"kv_pool_gib": value} if value is not None and value > 0 else {})
+
+
+def _reduced_fraction(line: LogLine) -> LogEvent | None:
+    found = re.search(r"--mem-fraction-static to ([\d.]{1,16})", line.message[:400])
+    value = number(found[1]) if found else None
+    return event(line, ENGINE, "settings", {"mem_fraction_static": value}) if value is not None else None
+
+
 def _post_capture(line: LogLine) -> LogEvent | None:
     """The KV pool as sized anew after the graphs were captured (0.5.17 on)."""
     sized = _allocated(line)
@@ -306,6 +328,10 @@ _READERS: tuple[tuple[str, Callable[[LogLine], LogEvent | None]], ...] = (
     ("Mamba Cache is allocated", _allocated),
     ("KV Cache is allocated", _allocated),
     ("SWA KV", _allocated),
+    ("SWAKVPool mem usage", _window_pools),
+    ("The available memory for KV cache", _available),
+    ("Automatically reduce --mem-fraction-static", _reduced_fraction),
+    ("Max concurrent requests (per dp worker)", _boot),
     ("Memory profiling: ", _profile),
     ("DSv4 memory calculation", _profile),
     ("Use sliding window memory pool", _totals),

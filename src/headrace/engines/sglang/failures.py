@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from headrace.engines.failures import Catalogue, Failure, Severity
+from headrace.engines.failure_entry import Failure, Severity
+from headrace.engines.failures import Catalogue
 from headrace.words import Constraint
 
 _F, _W, _N = Severity.FAILURE, Severity.WARNING, Severity.NOTE
@@ -201,7 +202,14 @@ ENTRIES: tuple[Failure, ...] = (
     Failure(
         "transfer_failed",
         _F,
-        ("KVTransferError", "Decode transfer failed", "Prefill bootstrap failed", "Prefill transfer failed"),
+        (
+            "KVTransferError",
+            "fail to receive KV Cache transfer done signal",
+            "Some requests timed out when bootstrapping",
+            "Decode transfer failed",
+            "Prefill bootstrap failed",
+            "Prefill transfer failed",
+        ),
         "A request's KV could not be moved from the prefill to the decode server.",
         "Check the transfer back end's network device and the bootstrap port.",
         Constraint.KV_TRANSFER,
@@ -266,20 +274,6 @@ ENTRIES: tuple[Failure, ...] = (
         "Nothing is taken from the prefix cache.",
         "For one-shot prompts this costs nothing; for shared prefixes choose a back end that keeps it.",
         Constraint.PREFIX_CACHE,
-    ),
-    Failure(
-        "kernel_untuned",
-        _W,
-        (
-            "Using default MoE kernel config. Performance might be sub-optimal",
-            "Using default W8A8 Block FP8 kernel config. Performance might",
-            "kernel config. Performance might be sub-optimal",
-            "Performance might be sub-optimal!",
-        ),
-        "No tuned configuration of this kernel exists for this GPU and shape; the default may be slow.",
-        "Tune it with the engine's benchmark script, or take another MoE or GEMM back end; measure "
-        "before believing.",
-        Constraint.KERNEL_PATH,
     ),
     Failure(
         "kernels_compiling",
@@ -348,20 +342,6 @@ ENTRIES: tuple[Failure, ...] = (
         ("is ignored because dp_size=",),
         "A request named a data-parallel rank that this server does not have.",
         "Leave the field out.",
-    ),
-    Failure(
-        "asgi_exception",
-        _W,
-        ("Exception in ASGI application",),
-        "One HTTP request failed inside the server; the server goes on.",
-        "The trace below it says why.",
-    ),
-    Failure(
-        "file_limit",
-        _N,
-        ("Fail to set RLIMIT_NOFILE", "Fail to set RLIMIT_STACK"),
-        "The server could not raise its limit of open files.",
-        "Nothing below some thousands of open requests; else raise ulimit -n before the start.",
     ),
     Failure(
         "model_skipped",

@@ -65,6 +65,8 @@ BATCH_WORDS: Mapping[str, str] = {
     "cache hit rate": "cache_hit_rate",
     "#pending-token": "pending_tokens",
     "#replay-token": "replayed_tokens",
+    "largest-len": "longest_request_tokens",
+    "#cache_miss": "compiled_steps",
     "est. decode TFLOPS/s (per GPU)": "decode_tflops_per_gpu",
     "est. prefill TFLOPS/s (per GPU)": "prefill_tflops_per_gpu",
     "est. read BW (GB/s per GPU)": "read_gb_per_s_per_gpu",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from headrace.engines.failures import Catalogue, Failure, Severity
+from headrace.engines.failure_entry import Failure, Severity
+from headrace.engines.failures import Catalogue
 from headrace.words import Constraint
 
 _F, _W, _N = Severity.FAILURE, Severity.WARNING, Severity.NOTE
@@ -159,18 +160,6 @@ ENTRIES: tuple[Failure, ...] = (
         "The memory of CUDA graphs is not counted when the KV cache is sized.",
         "Unset VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0, or leave room by a lower "
         "--gpu-memory-utilization.",
-    ),
-    Failure(
-        "kernel_untuned",
-        _W,
-        (
-            "Using default MoE config. Performance might be sub-optimal",
-            "Using default W8A8 Block FP8 kernel config",
-            "Performance might be sub-optimal",
-        ),
-        "No tuned configuration of this kernel exists for this GPU and shape; the default may be slow.",
-        "Tune it with benchmark_moe.py, or take another MoE or GEMM back end; measure before believing.",
-        Constraint.KERNEL_PATH,
     ),
     Failure(
         "no_native_format",
@@ -354,14 +343,6 @@ ENTRIES: tuple[Failure, ...] = (
         pattern=r"detected: (?P<variable>\w{1,80})",
     ),
     Failure(
-        "file_limit",
-        _N,
-        ("Found ulimit of",),
-        "The server could not raise its limit of open files.",
-        "Nothing below some thousands of open requests; else raise ulimit -n before the start.",
-        pattern=r"ulimit of (?P<limit>\d+)",
-    ),
-    Failure(
         "cpu_libraries_missing",
         _N,
         ("libtcmalloc is not found", "libiomp is not found"),
@@ -389,13 +370,6 @@ ENTRIES: tuple[Failure, ...] = (
         ("force killing remaining process", "force killing sub process"),
         "Processes did not end in time when the server stopped, and were killed.",
         "Nothing after an orderly stop; requests in flight were aborted unless --shutdown-timeout is set.",
-    ),
-    Failure(
-        "asgi_exception",
-        _W,
-        ("Exception in ASGI application",),
-        "One HTTP request failed inside the server.",
-        "The trace below it says why.",
     ),
 )
 

@@ -106,7 +106,7 @@ def parse(line: LogLine) -> LogEvent | None:
     found = trouble(line, ENGINE, CATALOGUE)
     if found is None:
         return None
-    if line.engine != ENGINE and not found.failure and found.kind != "traceback":
+    if ENGINE not in (line.engine, line.process) and not found.failure and found.kind != "traceback":
         return None  # a warning of nobody knows which program
     if found.failure == "no_kv_space_preemption":
         found.kind = "retraction"
@@ -183,6 +183,20 @@ def _speculation(line: LogLine) -> LogEvent | None:
     return speculation
 
 
+def _hit_rates(line: LogLine) -> LogEvent | None:
+    """V0's line of its own: `Prefix cache hit rate: GPU: 12.00%, CPU: 0.00%`."""
+    found = re.match(r"Prefix cache hit rate: GPU: ([\d.]{1,16}%)(?:, CPU: ([\d.]{1,16}%))?", line.message)
+    if not found:
+        return None
+    words = ("cache_hit_rate", "cpu_cache_hit_rate")
+    values: dict[str, Value] = {
+        word: value
+        for word, raw in zip(words, found.groups(), strict=True)
+        if raw and (value := number(raw)) is not None
+    }
+    return event(line, ENGINE, "stats", values)
+
+
 def _unsaid(line: LogLine) -> LogEvent | None:
     """A request as it came or went: it may hold the prompt, of which nothing is kept."""
     known = ("Received request", "Added request", "Generated response", "Finished request")
@@ -200,6 +214,7 @@ _HANDLERS: dict[str, Callable[[LogLine], LogEvent | None]] = {
     "Engine ": _engine,
     "Avg pro": _stats,
     "Running": _stats,
+    "Prefix ": _hit_rates,
     "SpecDec": _speculation,
     "Specula": _speculation,
     "Receive": _unsaid,
