@@ -358,7 +358,7 @@ def test_the_command_serves_until_it_is_told_to_end(ending: signal.Signals) -> N
 
 
 def test_the_command_names_every_switch_it_does_not_understand() -> None:
-    from headrace.cli.emulate import faults_of
+    from headrace.simulate.emulate.switches import faults_of
 
     with pytest.raises(UsageError) as wrong:
         faults_of(2, {"slow": ["x=8"], "drop": ["150"], "hang": ["0"]}, [])
