@@ -28,10 +28,11 @@ _ANSWERS = {
 }
 _READ = (
     "How to read this: throughput is running × rate per running request. The ladder lists every cap on "
-    "running "
-    "requests, each without the lower ones, and ends with what sets the time of a step. Marks: ● sure, ◐ "
-    "likely, "
-    "○ possible. --all shows all evidence, --explain NAME unfolds a number, --json has everything."
+    "running requests, each without the lower ones, and ends with what sets the time of a step. "
+)
+_MORE = (
+    "Marks: ● sure, ◐ likely, ○ possible. --all shows all evidence, --explain NAME unfolds a number, "
+    "--json has everything."
 )
 
 
@@ -67,7 +68,8 @@ def diagnosis_view(
     for label, lines in rows:
         for index, line in enumerate(lines):
             table.add_row(label if index == 0 else "", line)
-    return Group(table, Text(_READ, style="dim"))
+    read = _READ + _MORE if len(diagnosis.ladder) > 1 else _MORE
+    return Group(table, Text(read, style="dim"))
 
 
 def _text(text: str, style: str = "") -> Text:
@@ -240,10 +242,17 @@ def _proposal(index: int, proposal: Proposal, everything: bool) -> Iterator[Text
 
 
 def _claims(diagnosis: Diagnosis, everything: bool) -> Iterator[Text]:
+    told: set[str] = set()
     for answer in diagnosis.comparison.claims:
         yield _text(f"“{answer.claim}” {_ANSWERS[answer.answer]}")
-        for because in answer.because if everything else _telling(answer.because):
-            yield _text(f"  {because}", "dim")
+        because = answer.because if everything else _telling(answer.because)
+        known = [text for text in because if text in told]
+        for text in because:
+            if text not in told:
+                yield _text(f"  {text}", "dim")
+        if known and len(known) == len(because):
+            yield _text("  by the same figures as above", "dim")
+        told.update(because)
 
 
 def _telling(because: tuple[str, ...]) -> tuple[str, ...]:
