@@ -14,7 +14,7 @@ from headrace.diagnose.estimate import spelled
 from headrace.diagnose.finding import Finding
 from headrace.diagnose.propose import Proposal
 from headrace.quantities import Quantity
-from headrace.report.amounts import digits, origin, scaled
+from headrace.report.amounts import amount, digits, origin, scaled
 from headrace.report.constraint_words import HEADLINES, sureness
 from headrace.report.figures import printable, several
 from headrace.words import Constraint
@@ -246,9 +246,9 @@ def _claims(diagnosis: Diagnosis, everything: bool) -> Iterator[Text]:
     for answer in diagnosis.comparison.claims:
         yield _text(f"“{answer.claim}” {_ANSWERS[answer.answer]}")
         because = answer.because if everything else _telling(answer.because)
-        known = [text for text in because if text in told]
+        known = [] if everything else [text for text in because if text in told]
         for text in because:
-            if text not in told:
+            if text not in known:
                 yield _text(f"  {text}", "dim")
         if known and len(known) == len(because):
             yield _text("  by the same figures as above", "dim")
@@ -326,14 +326,7 @@ def explanation(name: str, quantity: Quantity) -> RenderableType:
     return Group(*_unfold(name, quantity, 0))
 
 
-_DEEPEST = 12
-
-
 def _unfold(name: str, quantity: Quantity, depth: int) -> Iterator[Text]:
-    low, high = quantity.range
-    spread = f" ({digits(low)} … {digits(high)})" if (low, high) != (quantity.value, quantity.value) else ""
-    value = scaled(quantity.value, quantity.unit)
-    yield _text(f"{'  ' * depth}{name} = {value}{spread}  [{origin(quantity)}] {quantity.source}")
-    if depth < _DEEPEST:
-        for key, inner in quantity.inputs.items():
-            yield from _unfold(key, inner, depth + 1)
+    yield _text(f"{'  ' * depth}{name} = {amount(quantity)}  [{origin(quantity)}] {quantity.source}")
+    for key, inner in quantity.inputs.items():
+        yield from _unfold(key, inner, depth + 1)
