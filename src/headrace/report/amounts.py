@@ -19,7 +19,7 @@ _ORIGINS = {
 
 
 def digits(value: float) -> str:
-    """Returns a number with two decimals below ten, one below a hundred, whole above: `0.46`, `12.1`, `5,040`."""
+    """Returns a number with two decimals below 10, one below 100, else none: `0.46`, `12.1`, `5,040`."""
     if value == 0:
         return "0"
     if abs(value) >= 99.95:
