@@ -8,11 +8,13 @@ from __future__ import annotations
 import gzip
 import json
 import signal
+import socketserver
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from http.client import parse_headers
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Self
@@ -293,6 +295,27 @@ def test_what_earlier_runs_found_is_told_again(tmp_path: Path) -> None:
     assert second.sources[0].mean_output_tokens == 2.0
     assert third.flags == {"truncated": 35}
     assert third.sources[0].truncated == 35
+
+
+class HangsUpUnsaid(socketserver.StreamRequestHandler):
+    """Answers one POST of a connection with keep-alive in its words, and closes it."""
+
+    def handle(self) -> None:
+        request = self.rfile.readline()
+        headers = parse_headers(self.rfile)
+        self.rfile.read(int(headers["Content-Length"] or 0))
+        body = b'{"choices":[{"message":{"content":"x"},"finish_reason":"stop"}]}'
+        status = b"200 OK" if request.startswith(b"POST") else b"404 Not Found"
+        self.wfile.write(b"HTTP/1.1 %b\r\nContent-Length: %d\r\n\r\n%b" % (status, len(body), body))
+
+
+def test_a_server_that_hangs_up_after_each_answer_costs_no_tries(tmp_path: Path) -> None:
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), HangsUpUnsaid) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        last = run(job_of(tmp_path, [f"http://127.0.0.1:{server.server_address[1]}"], sentences(60)))
+        server.shutdown()
+    assert (last.done, last.failed, last.errors) == (60, 0, {})
+    assert {row["tries"] for row in sealed_rows(tmp_path / "out")} == {1}
 
 
 def test_rows_that_servers_fail_on_again_and_again_are_given_up_and_taken_up_again(tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ class Sender:
         body = msgspec.json.encode({**request.body, **self.added})
         self.sent += 1
         self._exchanges[flight] = self._http.send(
-            flight.url + request.path, body, partial(self._came_back, flight)
+            flight.url + request.path, body, partial(self._came_back, flight), fresh=flight.ticket.fresh
         )
 
     def _set_wake(self, now: float) -> None:
