@@ -488,6 +488,55 @@ def test_ctrl_c_twice_stops_at_once(tmp_path: Path) -> None:
         assert time.monotonic() - began < 5
 
 
+class AnswersOneLook(BaseHTTPRequestHandler):
+    """A server that answers the first look at it and hangs in everything else."""
+
+    looks: list[str] = []
+
+    def do_GET(self) -> None:
+        self.looks.append(self.path)
+        if len(self.looks) > 1:
+            time.sleep(60)
+        self.send_error(404)
+
+    def do_POST(self) -> None:
+        time.sleep(60)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+def test_a_second_ctrl_c_waits_for_no_look_at_a_server_that_hangs(tmp_path: Path) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), AnswersOneLook) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        job = job_of(tmp_path, [f"http://127.0.0.1:{server.server_port}"], sentences(20))
+        process = start(*flags_of(job), log=tmp_path / "log")
+        wait_until(lambda: len(AnswersOneLook.looks) > 1, 60, "a second look")
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.3)
+        began = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+        assert time.monotonic() - began < 5
+        server.shutdown()
+
+
+@pytest.mark.timeout(120)
+def test_a_process_that_was_stopped_blames_no_server(tmp_path: Path) -> None:
+    """SIGSTOP for longer than the request time-out: all answers came meanwhile, and none is asked again."""
+    with ThreadedFleet(replace(FAST, speed=10.0)) as fleet:
+        job = job_of(tmp_path, fleet.urls, sentences(120))
+        process = start(*flags_of(job), "--request-timeout", 7, log=tmp_path / "log")
+        wait_until(lambda: fleet.stats(0).answered > 20, 60, "some answers")
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(9)
+        process.send_signal(signal.SIGCONT)
+        assert process.wait(60) == 0
+        assert fleet.stats(0).received == 120
+    assert {row["tries"] for row in sealed_rows(job.out)} == {1}
+
+
 def test_a_second_run_on_the_same_folder_says_who_holds_it(tmp_path: Path) -> None:
     with ThreadedFleet(replace(FAST, speed=2.0)) as fleet:
         job = job_of(tmp_path, fleet.urls, sentences(40))

@@ -12,8 +12,8 @@ from typing import cast
 
 from headrace.net.http_answer import AnswerReader, CutShort, NotHttp, Response
 
-# A connection that the server had closed already says so within a round trip of the next request; what it closes
-# later is a request that it had read. One second is the first time-out of a TCP connection (RFC 6298, 2.1).
+# A connection that the server had closed already says so within a round trip of the next request; one that it
+# closes later carried a request that it had read. One second is TCP's first time-out (RFC 6298, 2.1).
 STALE_SECONDS = 1.0
 
 
