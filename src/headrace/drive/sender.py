@@ -111,7 +111,7 @@ class Sender:
         body = msgspec.json.encode({**request.body, **self.added})
         self.sent += 1
         self._exchanges[flight] = self._http.send(
-            flight.url + request.path, body, partial(self._came_back, flight)
+            flight.url + request.path, body, partial(self._came_back, flight), fresh=flight.ticket.fresh
         )
 
     def _set_wake(self, now: float) -> None:
@@ -182,7 +182,7 @@ class Sender:
     def enforce_timeout(self, now: float, limit_seconds: float) -> None:
         """Cuts short what has been in flight for longer than the limit."""
         for flight in self._dispatcher.flights:
-            if flight.started < now - limit_seconds:
+            if self._dispatcher.silent_since(flight.started) < now - limit_seconds:
                 why = f"no answer within {limit_seconds:g} s (--request-timeout)"
                 self.cut_short(flight, ServerFault("timeout", why))
 

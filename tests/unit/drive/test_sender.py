@@ -27,7 +27,9 @@ class CommandedClient:
         self.cancelled = 0
         self.sent = 0
 
-    def send(self, url: str, body: bytes, on_done: Callable[[Response | HttpFailure], None]) -> Any:
+    def send(
+        self, url: str, body: bytes, on_done: Callable[[Response | HttpFailure], None], *, fresh: bool
+    ) -> Any:
         client = self
         self.sent += 1
         self.asked.append(on_done)
