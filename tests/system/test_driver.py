@@ -17,7 +17,7 @@ from dataclasses import replace
 from http.client import parse_headers
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import pytest
 
@@ -491,7 +491,7 @@ def test_ctrl_c_twice_stops_at_once(tmp_path: Path) -> None:
 class AnswersOneLook(BaseHTTPRequestHandler):
     """A server that answers the first look at it and hangs in everything else."""
 
-    looks: list[str] = []
+    looks: ClassVar[list[str]] = []
 
     def do_GET(self) -> None:
         self.looks.append(self.path)
