@@ -63,6 +63,7 @@ _PANEL_OF = {
     "export": "Drive",
     "diagnose": "Look",
     "plan": "Decide",
+    "predict": "Decide",
     "gpus": "Decide",
     "model": "Decide",
     "fleet": "Change",
