@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from headrace.diagnose.censored import ASSUMED_PROMPT
 from headrace.diagnose.context import Context
 from headrace.diagnose.document import Diagnosis
-from headrace.diagnose.measure import ASSUMED_PROMPT
 from headrace.observe.observation import ClientFacts, Observation
 from headrace.quantities import Origin, Quantity
 

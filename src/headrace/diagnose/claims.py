@@ -1,4 +1,4 @@
-"""What people say of a fleet, as data: shares of another GPU, products, paired measurements.
+"""What people say of a fleet, as data: shares of another GPU, products, runs in another dtype or on one GPU.
 
 A claim is a person's word: it is answered, and as evidence it weighs little unless it is a paired
 measurement. Text that fits no form is kept as text.
@@ -26,11 +26,6 @@ _HALF = re.compile(r"half (?:of )?the (?:memory )?(bandwidth|[\w ]*compute)", re
 _FLEET = re.compile(_GPU + r" fleet of (\d+)|(\d+) ?[x×] ?" + _GPU, re.IGNORECASE)
 _NAMED_GPU = re.compile(r"\b(?:an?|the) " + _GPU)
 _WIDTH = re.compile(r"\b(bf16|fp16|fp8|int8|int4|nvfp4|mxfp4)\b(.{0,24})", re.IGNORECASE)
-_WITHOUT = re.compile(
-    r"\b(?:without|no|w/o)\s+(?:the\s+|any\s+)?(MTP|specul\w+|drafts?|grammar|structured outputs?)\b"
-    r"|\b(MTP|specul\w+)\s+off\b",
-    re.IGNORECASE,
-)
 _FLAT = re.compile(
     r"\b(stays? flat|flat\b|nothing|no gain|no change|almost the same|same result|changes? nothing)",
     re.IGNORECASE,
@@ -43,8 +38,6 @@ class Topic(StrEnum):
 
     WEIGHTS_DTYPE = "weights_dtype"
     KV_DTYPE = "kv_dtype"
-    SPECULATION = "speculation"
-    GRAMMAR = "grammar"
     GPU = "gpu"
 
 
@@ -122,13 +115,6 @@ def _pair(text: str, gpu: str | None) -> Pair | None:
         return None
     total = bool(rate and rate[2] and rate[2].lower().startswith("total"))
     per_gpu = bool(rate and rate[0].lower().endswith("per gpu"))
-    if match := _WITHOUT.search(text):
-        word = (match[1] or match[2]).lower()
-        topic = Topic.GRAMMAR if word.startswith(("grammar", "structured")) else Topic.SPECULATION
-        before = _RATE.search(text[: match.start()])
-        # "60 tok/s without the grammar, 1-3 with it": the rate that stands nearest is the one without
-        near = before if before and match.start() - before.end() < 30 else rate
-        return Pair(topic, "none", _value(near[1]) if near else None, total, per_gpu, flat)
     if match := _WIDTH.search(text):
         kv = re.match(r"\W*(KV|cache)\b", match[2], re.IGNORECASE) is not None
         return Pair(

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from headrace.diagnose.baseline import Baseline
 from headrace.diagnose.claims import Claim
 from headrace.diagnose.context import Context
 from headrace.diagnose.floor import Floor, dense_rate
-from headrace.diagnose.measure import Baseline
 from headrace.hardware.device import Device
 from headrace.quantities import Quantity, derived
 

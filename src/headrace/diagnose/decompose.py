@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from headrace.diagnose.baseline import Baseline
 from headrace.diagnose.floor import Floor
-from headrace.diagnose.measure import Baseline
 from headrace.quantities import Quantity, derived
 
 

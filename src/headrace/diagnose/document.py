@@ -6,11 +6,11 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from headrace.diagnose.baseline import Baseline
 from headrace.diagnose.compare import Comparison
 from headrace.diagnose.decompose import Decomposition
 from headrace.diagnose.finding import Finding
 from headrace.diagnose.ladder import LadderRung
-from headrace.diagnose.measure import Baseline
 from headrace.diagnose.propose import Proposal
 from headrace.words import Constraint
 
@@ -102,20 +102,14 @@ class Diagnosis:
             "notes": list(self.notes),
             "servers": [server.to_json() for server in self.servers],
         }
-        plain: dict[str, Any] = _plain(document, 0)
+        plain: dict[str, Any] = _plain(document)
         return plain
 
 
-_DEEPEST_INPUTS = (
-    4  # a derived number rests on others that rest on others: deeper, the document grows tenfold
-)
-
-
-def _plain(value: Any, depth: int) -> Any:
-    """The same document, inputs four levels deep, and null for what is no finite number."""
+def _plain(value: Any) -> Any:
+    """The same document, with null for what is no finite number."""
     if isinstance(value, dict):
-        kept = value if depth < _DEEPEST_INPUTS else {k: v for k, v in value.items() if k != "inputs"}
-        return {key: _plain(inner, depth + (key == "inputs")) for key, inner in kept.items()}
+        return {key: _plain(inner) for key, inner in value.items()}
     if isinstance(value, list):
-        return [_plain(inner, depth) for inner in value]
+        return [_plain(inner) for inner in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from headrace.diagnose.measure import Baseline
+from headrace.diagnose.baseline import Baseline
 from headrace.diagnose.view import View
 from headrace.quantities import Estimate, Quantity
 

@@ -6,9 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from headrace.diagnose.estimate import more_running, spelled
-from headrace.diagnose.finding import CONFIGURED, COUNTED, Finding, Side
+from headrace.diagnose.finding import CONFIGURED, COUNTED, SUGGESTED, Finding, Side
 from headrace.diagnose.ladder import LadderRung
+from headrace.diagnose.rules.idle import BUSY
 from headrace.diagnose.view import NEAR, PRESSED, ROOM, View
+from headrace.engines.conduct import conduct
 from headrace.words import Constraint
 
 WORTH_SAYING = 0.25  # under this, evidence is too thin to name a constraint first
@@ -33,7 +35,7 @@ def judge(view: View, found: Iterable[Finding], rungs: Sequence[LadderRung] = ()
     and the load is free, the client binds. Otherwise constraints are weighed by their evidence and by what
     lifting them alone would gain.
     """
-    merged = [_with_gain(view, finding, rungs) for finding in _merged(found)]
+    merged = [_with_gain(view, _if_busy(view, finding), rungs) for finding in _merged(found)]
     merged.sort(key=_weight, reverse=True)
     binding = _first(merged)
     if binding is None:
@@ -76,6 +78,22 @@ def _merged(found: Iterable[Finding]) -> list[Finding]:
         sure = min(0.95, best.confidence + 0.03 * (len(group) - 1))
         merged.append(Finding(best.constraint, sure, tuple(evidence), tuple(refutes), numbers, gain))
     return merged
+
+
+_ON_THE_GPU = frozenset(
+    {Constraint.PREFILL, Constraint.MEMORY_BANDWIDTH, Constraint.COMPUTE, Constraint.KERNEL_PATH}
+)
+
+
+def _if_busy(view: View, finding: Finding) -> Finding:
+    """What is the GPU's work does not bind while the GPU has none for a good part of the time."""
+    busy = view.server.value("gpu_utilization")
+    if busy is None or busy >= BUSY or finding.constraint not in _ON_THE_GPU:
+        return finding
+    text = f"against it: GPUs are busy {busy:.0%} of the time"
+    return replace(
+        finding, confidence=min(finding.confidence, SUGGESTED - 0.1), evidence=(*finding.evidence, text)
+    )
 
 
 def _with_gain(view: View, finding: Finding, rungs: Sequence[LadderRung]) -> Finding:
@@ -191,30 +209,23 @@ def _ruled_out(view: View, named: set[Constraint]) -> Iterable[tuple[Constraint,
 def missing(view: View) -> tuple[str, ...]:
     """Returns what the evidence lacks, the most telling first, each with the way to get it."""
     server, value = view.server, view.server.value
-    sglang = server.engine == "sglang"
-    asked = "/v1/loads" if sglang else "/metrics"
+    ways = conduct(server.engine)
+    asked = ways.load_told_at
     lacking: list[str] = []
+    if view.is_idle:
+        lacking.append("a window in which requests run: ask again while the job is under way")
     if value("running") is None:
         lacking.append(f"running and queued requests: headrace diagnose http://HOST:PORT reads {asked}")
     elif value("queued") is None:
         lacking.append(f"queued requests: {asked}, or the engine's log lines")
     if view.cap is None:
-        where = (
-            "the start line with max_running_requests=, or /v1/loads"
-            if sglang
-            else "--max-num-seqs of the launch line"
-        )
-        lacking.append(f"the cap on running requests: {where}")
+        lacking.append(f"the cap on running requests: {ways.cap_told_at}")
     if value("output_tokens_per_s") is None and value("output_tokens_per_s_per_gpu") is None:
         lacking.append("throughput as the server counts it: one decode or stats line of its log")
     if value("kv_usage") is None:
-        lacking.append("the KV pool's usage: the same line")
+        lacking.append("the KV pool's usage: a decode or stats line of the log, or a metrics page")
     if value("cache_hit_rate") is None:
-        lacking.append(
-            "cached ÷ prompt tokens: #cached-token of the prefill lines"
-            if sglang
-            else "the prefix hit rate: the stats line"
-        )
+        lacking.append(ways.hits_told_at)
     if view.context.model is None and not server.model:
         lacking.append("the model: --model ID, or the path of its config.json")
     if view.context.device is None:

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import replace
 
 from headrace.diagnose.audit import audit
+from headrace.diagnose.baseline import Baseline
 from headrace.diagnose.claims import read_claims
 from headrace.diagnose.compare import compare
 from headrace.diagnose.context import Context, Planned
@@ -15,7 +16,7 @@ from headrace.diagnose.finding import Finding, Side
 from headrace.diagnose.floor import Floor, rough_floor, step_floor
 from headrace.diagnose.judge import Verdict, judge
 from headrace.diagnose.ladder import LadderRung, ladder
-from headrace.diagnose.measure import Baseline, measure
+from headrace.diagnose.measure import measure
 from headrace.diagnose.planning import planned
 from headrace.diagnose.prefill import prefill_share
 from headrace.diagnose.propose import propose
@@ -92,6 +93,8 @@ def view_of(observation: Observation, server: ServerObservation, context: Contex
     plan = planned(server, context, None)
     derives = plan is not None and (plan.explained is not None or (server.flags and not plan.contradiction))
     capacity = plan.plan.figures.get("kv_tokens") if plan is not None and derives else None
+    if capacity is not None and capacity.value < 1:
+        capacity = None  # such a server would not start: what was told of it is not all
     baseline = measure(observation, server, capacity)
     resident = baseline.value("context_tokens")
     if resident is not None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from headrace.diagnose.baseline import Baseline
+from headrace.diagnose.censored import ASSUMED_PROMPT
 from headrace.diagnose.context import Context
 from headrace.diagnose.floor import ACHIEVED_COMPUTE, dense_rate
-from headrace.diagnose.measure import ASSUMED_PROMPT, Baseline
 from headrace.observe.observation import ClientFacts, ServerObservation
 from headrace.quantities import Origin, Quantity, derived
 
 # FLOPs that a device can do while it reads one byte, where it is not known: from 62 (H20) to 295 (H100 SXM).
-_BALANCE = Quantity(
+BALANCE = Quantity(
     200.0,
     "FLOP/byte",
     Origin.ASSUMED,
@@ -108,12 +109,22 @@ def _prompt_rate(server: ServerObservation, client: ClientFacts, baseline: Basel
     ).with_range(requests.value * low * fresh, requests.value * high * fresh)
 
 
+def _in_flight(baseline: Baseline) -> Quantity | None:
+    """Running, where nobody tells it: from one request to all in flight."""
+    flight = baseline.get("in_flight_per_server")
+    if flight is None or flight.value < 1:
+        return None
+    return derived(
+        max(1.0, flight.value / 2), "requests", "half of what is in flight", in_flight=flight
+    ).with_range(1.0, flight.value)
+
+
 def _by_lengths(baseline: Baseline, context: Context) -> Quantity | None:
     prompt, made = baseline.get("mean_input_tokens"), baseline.get("mean_output_tokens")
-    running = baseline.get("running")
+    running = baseline.get("running") or _in_flight(baseline)
     if prompt is None or made is None or running is None or made.value <= 0 or running.value <= 0:
         return None
-    balance = _BALANCE
+    balance = BALANCE
     device = context.device
     if device is not None and device.memory_bytes_per_second is not None:
         rate = dense_rate(device, None)
@@ -127,17 +138,18 @@ def _by_lengths(baseline: Baseline, context: Context) -> Quantity | None:
                 bandwidth=bandwidth,
             ).with_range(rate.range[0] / bandwidth.range[1], rate.range[1] / bandwidth.range[0])
 
-    def share(flops_per_byte: float) -> float:
-        ratio = prompt.value * _fresh(baseline) / made.value * running.value / flops_per_byte
+    def share(flops_per_byte: float, batch: float) -> float:
+        ratio = prompt.value * _fresh(baseline) / made.value * batch / flops_per_byte
         return ratio / (1.0 + ratio)
 
     low, high = balance.range
+    fewest, most = running.range
     return derived(
-        share(balance.value),
+        share(balance.value, running.value),
         "fraction",
         "(prompt × (1 − hit rate) ÷ output) × running ÷ FLOPs per byte, as a share",
         prompt=prompt,
         output=made,
         running=running,
         balance=balance,
-    ).with_range(share(high), share(low))
+    ).with_range(share(high, fewest), share(low, most))

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.diagnose.estimate import more_running, narrowed_by, throughput
+from headrace.diagnose.finding import Side, side_of
 from headrace.diagnose.judge import Verdict
 from headrace.diagnose.ladder import LadderRung
+from headrace.diagnose.mending import mending
 from headrace.diagnose.view import View
 from headrace.engines.advice import Change, next_changes
 from headrace.engines.launch_line import LaunchLine
@@ -93,7 +95,12 @@ def propose(view: View, verdict: Verdict, rungs: Sequence[LadderRung]) -> tuple[
             seen.add(key)
             chosen.append(proposal)
     chosen.sort(key=lambda proposal: (proposal.accuracy, proposal.needs_restart))
-    return tuple(chosen)
+    mends = tuple(
+        Proposal((), text, needs_restart=True) for text in mending(view, verdict.binding.constraint)
+    )
+    if mends and side_of(verdict.binding.constraint) is Side.STATE:
+        return mends  # more requests or other sizes are no help to a server that has ended
+    return (*chosen, *mends)
 
 
 def _worth(proposal: Proposal) -> float:
@@ -284,19 +291,21 @@ def _flag_alone(view: View, named: Sequence[Constraint]) -> Iterator[Proposal]:
     planner = view.context.planner
     if Constraint.MAX_RUNNING_REQUESTS not in named or planner is None or view.running is None:
         return
-    flag = "--max-running-requests" if planner.engine == "sglang" else "--max-num-seqs"
     wanted = 2 * int(view.running)
-    yield _proposal(
-        view,
-        (Lever.RUNNING_FLAG, Lever.CLIENT_IN_FLIGHT),
-        f"{flag} {wanted}, with as many in flight",
-        wanted,
-        flags=f"{flag} {wanted}",
-        needs_restart=True,
-        checks=(
-            "the pools' usage now: they must hold twice as many (--model and --gpu let that be planned)",
-        ),
-    )
+    version = planner.rules(view.server.engine_version or "").version
+    nothing = LaunchLine.parse("", planner.table, version)
+    for remedy in remedies(Lever.RUNNING_FLAG, planner, version, nothing, wanted):
+        yield _proposal(
+            view,
+            (Lever.RUNNING_FLAG, Lever.CLIENT_IN_FLIGHT),
+            f"{remedy.change}, with as many in flight",
+            wanted,
+            flags=remedy.change,
+            needs_restart=True,
+            checks=(
+                "the pools' usage now: they must hold twice as many (--model and --gpu let that be planned)",
+            ),
+        )
 
 
 # ── the step ──────────────────────────────────────────────────────────────────────────────────────────────

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
+from headrace.diagnose.baseline import Baseline
 from headrace.diagnose.claims import Claim, Pair, Topic
 from headrace.diagnose.context import Context, Planned
 from headrace.diagnose.decompose import Decomposition
 from headrace.diagnose.floor import Floor
-from headrace.diagnose.measure import Baseline
+from headrace.diagnose.trials import Trial, read_trials
 from headrace.engines.signs import Sign, Signs
 from headrace.observe.observation import ClientFacts, Column, Observation, ServerObservation
 from headrace.quantities import Origin, Quantity
@@ -120,6 +122,32 @@ class View:
         return plan.cap
 
     @property
+    def fullest_pool(self) -> tuple[str, float] | None:
+        """The fuller of the token pools, by name and the share used; None where neither was told."""
+        found = [
+            (name, value)
+            for word, name in (("kv_usage", "KV pool"), ("swa_usage", "sliding-window pool"))
+            if (value := self.server.value(word)) is not None
+        ]
+        return max(found, key=lambda item: item[1]) if found else None
+
+    @property
+    def at_cap(self) -> bool:
+        """Whether as many run as the server's cap lets."""
+        return self.cap is not None and self.stands_at(self.cap.value)
+
+    def stands_at(self, cap: float) -> bool:
+        """Whether as many run as a cap lets: within 5 %, or 10 % where that is one place per rank.
+
+        A scheduler that reads a prompt in chunks keeps that place; every data-parallel rank has its own.
+        """
+        running = self.running
+        if running is None or cap <= 0:
+            return False
+        ranks = max(1, self.server.data_parallel or 1)
+        return running >= NEAR * cap or (cap - running <= ranks and running >= PRESSED * cap)
+
+    @property
     def fits_by_usage(self) -> float | None:
         """Requests that the token pool would hold at this length: running ÷ usage."""
         usages = [self.server.value(word) for word in ("kv_usage", "swa_usage")]
@@ -149,7 +177,7 @@ class View:
         """Nothing runs and nothing is made: such a window tells of no limit."""
         rates = ("output_tokens_per_s", "prefill_tokens_per_s")
         at_rest = (self.running == 0 and self.running_is_told) or self.flight == 0
-        return at_rest and not any(self.server.value(word) for word in rates)
+        return at_rest and not self.queued and not any(self.server.value(word) for word in rates)
 
     @property
     def running_flag(self) -> int | None:
@@ -182,6 +210,35 @@ class View:
             return None
         return given + (self.baseline.value("mean_output_tokens") or 0.0)
 
+    @cached_property
+    def trials(self) -> tuple[Trial, ...]:
+        """The same load with one thing changed, as people told of it."""
+        return tuple(trial for claim in self.claims for trial in read_trials(claim.text, self.server.engine))
+
+    def reading_seconds(self, word: str) -> float | None:
+        """A time that the server or its client told, in seconds; `step_s` is the step's."""
+        if word == "step_s":
+            return self.baseline.value("step_seconds")
+        return self.server.value(word)
+
+    def rate_near(self, rate: float, *, total: bool = False, per_gpu: bool = False) -> float | None:
+        """The observed rate to hold another against: of the same kind, the nearest told."""
+        words: tuple[str, ...] = (
+            "output_tokens_per_s",
+            "per_user_tokens_per_s",
+            "output_tokens_per_s_per_gpu",
+        )
+        if total:
+            words = ("total_tokens_per_s", "total_tokens_per_s_per_gpu")
+        if per_gpu:
+            words = tuple(word for word in words if word.endswith("per_gpu"))
+        found = [value for word in words if (value := self.server.value(word))]
+        servers = max(1, self.observation.replicas)
+        found += [value * servers for word in words[:1] if servers > 1 and (value := self.server.value(word))]
+        if not found or rate <= 0:
+            return None
+        return min(found, key=lambda value: max(value / rate, rate / value))
+
     def pairs(self, topic: Topic) -> list[tuple[Claim, Pair]]:
         """Claims that compare the same load with one thing changed."""
         return [(claim, claim.pair) for claim in self.claims if claim.pair and claim.pair.topic is topic]
@@ -190,19 +247,4 @@ class View:
         """The observed rate to hold a paired one against: of the same kind, the nearest told."""
         if pair.rate is None or pair.rate <= 0:
             return None
-        words: tuple[str, ...] = (
-            "output_tokens_per_s",
-            "per_user_tokens_per_s",
-            "output_tokens_per_s_per_gpu",
-        )
-        if pair.total:
-            words = ("total_tokens_per_s", "total_tokens_per_s_per_gpu")
-        if pair.per_gpu:
-            words = tuple(word for word in words if word.endswith("per_gpu"))
-        found = [value for word in words if (value := self.server.value(word))]
-        servers = max(1, self.observation.replicas)
-        found += [value * servers for word in words[:1] if servers > 1 and (value := self.server.value(word))]
-        if not found:
-            return None
-        rate = pair.rate
-        return min(found, key=lambda value: max(value / rate, rate / value))
+        return self.rate_near(pair.rate, total=pair.total, per_gpu=pair.per_gpu)

@@ -15,6 +15,7 @@ SHARED: tuple[Failure, ...] = (
         "A GPU had no memory left for what was asked: activations, graphs or another process took the slack.",
         "Lower the memory fraction, the prefill chunk or the number of running requests, and look for "
         "other processes on the GPU.",
+        Constraint.CONFIGURATION_ERROR,
         pattern=r"Tried to allocate (?P<asked_gib>[\d.]+) GiB"
         r"(?:.{0,200}?of which (?P<free_gib>[\d.]+) GiB is free)?",
     ),
@@ -25,6 +26,7 @@ SHARED: tuple[Failure, ...] = (
         "A kernel touched memory that is not its own; every request on the GPU is lost.",
         "Take another attention, MoE or sampling back end or another version; run once with "
         "CUDA_LAUNCH_BLOCKING=1 to learn the kernel.",
+        Constraint.SERVER_DOWN,
     ),
     Failure(
         "device_assert",
@@ -33,6 +35,7 @@ SHARED: tuple[Failure, ...] = (
         "A kernel's own check failed, often a token id outside the vocabulary or NaN among the logits.",
         "Run once with CUDA_LAUNCH_BLOCKING=1 to learn the kernel, and check the inputs of the request "
         "before it.",
+        Constraint.SERVER_DOWN,
     ),
     Failure(
         "no_kernel_image",
@@ -41,6 +44,7 @@ SHARED: tuple[Failure, ...] = (
         "The installed kernels were not built for this GPU's architecture.",
         "Install builds for this compute capability (for Blackwell, CUDA 12.8 or newer), or choose a "
         "back end that has them.",
+        Constraint.CONFIGURATION_ERROR,
     ),
     Failure(
         "driver_too_old",
@@ -48,6 +52,7 @@ SHARED: tuple[Failure, ...] = (
         ("CUDA driver version is insufficient", "The NVIDIA driver on your system is too old"),
         "The driver is older than the CUDA version of the installed packages.",
         "Update the driver, or install packages built for the CUDA version that the driver has.",
+        Constraint.CONFIGURATION_ERROR,
     ),
     Failure(
         "gpu_hardware_fault",
@@ -62,6 +67,7 @@ SHARED: tuple[Failure, ...] = (
         ),
         "The GPU itself failed or is not visible to the process.",
         "Look at dmesg and nvidia-smi, reset or drain the card, and check the container's device list.",
+        Constraint.SERVER_DOWN,
     ),
     Failure(
         "kernel_shared_memory",
@@ -86,6 +92,7 @@ SHARED: tuple[Failure, ...] = (
         "A kernel is compiled on this machine at the first start, and the compiler failed or is missing.",
         "Install the CUDA toolkit with headers of the same version as PyTorch, or packages with "
         "prebuilt kernels.",
+        Constraint.CONFIGURATION_ERROR,
     ),
     Failure(
         "nccl_failed",
@@ -102,6 +109,7 @@ SHARED: tuple[Failure, ...] = (
         "The GPUs of one server lost each other, or one of them hung.",
         "Set NCCL_DEBUG=INFO for the reason; a rank that died first (out of memory, a fault) is the "
         "usual cause, then shared memory of the container and the peer-to-peer settings.",
+        Constraint.SERVER_DOWN,
     ),
     Failure(
         "port_in_use",
@@ -109,6 +117,7 @@ SHARED: tuple[Failure, ...] = (
         ("address already in use", "Address already in use"),
         "Another process already listens on the port.",
         "Stop it or choose another port; after a crash wait for the old process to end.",
+        Constraint.CONFIGURATION_ERROR,
     ),
     Failure(
         "no_shared_memory",
@@ -116,6 +125,7 @@ SHARED: tuple[Failure, ...] = (
         ("unable to open shared memory object", "Bus error", "No space left on device: '/psm"),
         "The container's /dev/shm is too small for the processes of the server.",
         "Start the container with more shared memory (--shm-size or --ipc=host).",
+        Constraint.CONFIGURATION_ERROR,
     ),
     Failure(
         "disk_full",
@@ -123,6 +133,7 @@ SHARED: tuple[Failure, ...] = (
         ("No space left on device",),
         "The disk is full.",
         "Make room, or move the caches (HF_HOME, TRITON_CACHE_DIR, TMPDIR) to another disk.",
+        Constraint.CONFIGURATION_ERROR,
     ),
     Failure(
         "too_many_files",
@@ -143,6 +154,7 @@ SHARED: tuple[Failure, ...] = (
         ),
         "The operating system killed the process, most often for lack of host memory.",
         "Look at dmesg; give the container more memory, or use fewer loader threads and smaller host caches.",
+        Constraint.SERVER_DOWN,
     ),
     Failure(
         "model_not_found",
@@ -158,6 +170,7 @@ SHARED: tuple[Failure, ...] = (
         ),
         "The model, or a file of it, was not found under the name given.",
         "Check the spelling, and that the download is whole or the hub can be reached.",
+        Constraint.CONFIGURATION_ERROR,
     ),
     Failure(
         "model_gated",
@@ -165,6 +178,7 @@ SHARED: tuple[Failure, ...] = (
         ("GatedRepoError", "Access to model", "401 Client Error", "403 Client Error"),
         "The hub wants a login or an accepted licence for this model.",
         "Accept the licence on the model's page and give the token by environment, not on the command line.",
+        Constraint.CONFIGURATION_ERROR,
     ),
     Failure(
         "remote_code_refused",
@@ -172,6 +186,7 @@ SHARED: tuple[Failure, ...] = (
         ("trust_remote_code=True", "Please pass the argument `trust_remote_code"),
         "The model brings its own code, which is not run unless allowed.",
         "Read that code; then start with --trust-remote-code.",
+        Constraint.CONFIGURATION_ERROR,
     ),
     Failure(
         "weights_damaged",
@@ -183,6 +198,7 @@ SHARED: tuple[Failure, ...] = (
         ),
         "A file of weights is damaged or half downloaded.",
         "Delete that file and download it again.",
+        Constraint.CONFIGURATION_ERROR,
     ),
     Failure(
         "module_missing",
@@ -190,6 +206,7 @@ SHARED: tuple[Failure, ...] = (
         ("ModuleNotFoundError: No module named",),
         "A Python package is missing that this model or back end needs.",
         "Install it into the server's environment, in the version that the engine names.",
+        Constraint.CONFIGURATION_ERROR,
         pattern=r"No module named '(?P<module>[\w.]{1,80})'",
     ),
     Failure(
@@ -198,6 +215,7 @@ SHARED: tuple[Failure, ...] = (
         ("ImportError:", "undefined symbol:"),
         "Two installed packages do not fit each other.",
         "Install the versions that this release of the engine pins, in a fresh environment.",
+        Constraint.CONFIGURATION_ERROR,
     ),
     Failure(
         "unknown_flag",
@@ -205,6 +223,7 @@ SHARED: tuple[Failure, ...] = (
         ("error: unrecognized arguments:", "error: argument --", "error: ambiguous option:"),
         "The launch line has a flag or a value that this version does not know.",
         "Check the flag's spelling for this version; headrace plan names the successor of a renamed one.",
+        Constraint.CONFIGURATION_ERROR,
     ),
     Failure(
         "slow_tokenizer",

@@ -26,6 +26,10 @@ class Remedy:
 
 # lever → engine → edits in order of preference; {n} is filled in by the caller. A leading "-" removes a flag.
 _EDITS: dict[Lever, dict[str, tuple[tuple[str, str], ...]]] = {
+    Lever.RUNNING_FLAG: {
+        "sglang": (("--max-running-requests {n}", "the pools must hold that many"),),
+        "vllm": (("--max-num-seqs {n}", "the pools must hold that many"),),
+    },
     Lever.GRAPH_SIZES: {
         "sglang": (
             ("--cuda-graph-max-bs-decode {n}", "graph memory, about 1 to 2 GiB outside the static part"),
@@ -48,8 +52,8 @@ _EDITS: dict[Lever, dict[str, tuple[tuple[str, str], ...]]] = {
         ),
     },
     Lever.MORE_RESERVE: {
-        "sglang": (("--schedule-conservativeness 1.3", "fewer admitted at once"),),
-        "vllm": (("--max-num-seqs {n}", "fewer admitted at once"),),
+        "sglang": (("--schedule-conservativeness 1.3", "requests that run side by side"),),
+        "vllm": (("--max-num-seqs {n}", "requests that run side by side"),),
     },
     Lever.FRONTEND_PROCESSES: {
         "sglang": (("--tokenizer-worker-num {n}", "CPU cores"),),

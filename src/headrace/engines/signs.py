@@ -28,6 +28,8 @@ class Sign(StrEnum):
     NO_GPU = "no_gpu"  # the engine computes on the CPU
     SLOW_LINK = "slow_link"  # GPUs are joined by something slower than their own fabric
     NO_PREFIX_CACHE = "no_prefix_cache"  # prompts share nothing
+    WEIGHTS_ON_HOST = "weights_on_host"  # some weights lie outside the GPU's memory
+    ADAPTER = "adapter"  # LoRA adapters are applied beside the weights
 
 
 _SIGNS: tuple[tuple[Sign, str], ...] = (
@@ -67,6 +69,11 @@ _SIGNS: tuple[tuple[Sign, str], ...] = (
         r"|\bx(1|4) slots?\b|\bEthernet\b|\b(no|without) (RDMA|InfiniBand)|\bover TCP\b|\bThunderbolt\b",
     ),
     (Sign.NO_PREFIX_CACHE, r"--disable-radix-cache\b|--no-enable-prefix-caching\b"),
+    (
+        Sign.WEIGHTS_ON_HOST,
+        r"--cpu-offload-gb[ =](?!0\b)[\d.]+|--n-cpu-moe[ =][1-9]\d*|--cpu-moe\b|weights? (?:are )?offload\w*",
+    ),
+    (Sign.ADAPTER, r"--enable-lora\b|--lora-\w+|\bLoRA\b"),
 )
 _SETTINGS = {
     "device": Sign.NO_GPU,
@@ -80,6 +87,7 @@ _RUNNING_FLAG = re.compile(r"--max-running-requests[ =](\d+)|--max[-_]num[-_]seq
 _GRAPH_LIMIT = re.compile(r"--cuda-graph-max-bs(?:-decode)?[ =](\d+)|--max-cudagraph-capture-size[ =](\d+)")
 _CONTEXT = re.compile(r"--context-length[ =](\d+)|--max-model-len[ =](\d+)")
 _BUDGET = re.compile(r"--max[-_]num[-_]batched[-_]tokens[ =](\d+)")
+_RANKS = re.compile(r"--data-parallel-size[ =](\d+)|--dp-size[ =](\d+)|--dp[ =](\d+)")
 _NODES = re.compile(r"--nnodes[ =](\d+)")
 
 
@@ -92,6 +100,7 @@ class Signs:
     graph_limit: int | None = None
     context_length: int | None = None
     nodes: int | None = None
+    data_parallel: int | None = None  # ranks that schedule for themselves
     token_budget: int | None = None  # tokens that one step may compute, where decode and prompts share it
 
     def __contains__(self, sign: Sign) -> bool:
@@ -133,6 +142,7 @@ def read_signs(
         _number(_GRAPH_LIMIT, line),
         _number(_CONTEXT, line),
         _number(_NODES, line),
+        _number(_RANKS, line),
         _number(_BUDGET, line),
     )
 

@@ -22,6 +22,7 @@ from headrace.forecast.reason import CannotJudge
 from headrace.forecast.row import Row
 from headrace.hardware.device import Device
 from headrace.models.geometry import ModelGeometry
+from headrace.perf.efficiency import is_old
 from headrace.perf.options import StepOptions
 from headrace.perf.step_model import StepModel
 
@@ -135,7 +136,8 @@ def _server(
     model, device = model_of(model_name, weights_dtype), device_of(gpu)
     parsed = Version.parse(version)
     told = None if parsed is None else (parsed.major, parsed.minor, parsed.patch)
-    if engine in PLANNED_ENGINES:
+    # the planners' rules are those of the schedulers after the rewrite: an older engine is judged without
+    if engine in PLANNED_ENGINES and not is_old(engine, told):
         plan = _plan(engine, version, model, device, layout, kv_dtype, flags)
         if plan is not None and plan.would_start and plan.cap is not None:
             tokens = plan.figure("kv_tokens")

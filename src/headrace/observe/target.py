@@ -22,7 +22,7 @@ from headrace.observe.facts import parse_facts, read_facts
 from headrace.observe.job_folder import is_job_folder, read_job_folder
 from headrace.observe.live import observe_server
 from headrace.observe.log import read_log
-from headrace.observe.metrics_file import is_metrics_page, read_metrics_page
+from headrace.observe.metrics_file import is_metrics_page, read_metrics_page, read_page_file
 from headrace.observe.observation import Event, Observation, ServerObservation
 
 PEEK_BYTES = 1_000_000  # what is read to tell what a file or a paste is; a facts file is no longer
@@ -116,7 +116,7 @@ def _read_one(target: str, options: Options, stdin: BinaryIO | None) -> tuple[Ob
     if path.suffix.lower() in (".yaml", ".yml") or _looks_like_facts(begin):
         return _with_log(*read_facts(path, strict=options.strict), options)
     if is_metrics_page(begin[:65_536].decode("utf-8", "replace")):
-        return read_metrics_page(path.read_bytes(), target, options.engine_version), False
+        return read_metrics_page(read_page_file(path), target, options.engine_version), False
     return read_log(path, target, options.engine), False
 
 
@@ -148,7 +148,7 @@ def _with_log(facts: Observation, log: Path | None, options: Options) -> tuple[O
         with log.open("rb") as stream:
             begin = stream.read(65_536)
         if is_metrics_page(begin.decode("utf-8", "replace")):
-            read = read_metrics_page(log.read_bytes(), log.name, stated.engine_version)
+            read = read_metrics_page(read_page_file(log), log.name, stated.engine_version)
         else:
             known = stated.engine if stated.engine in facts_schema.ENGINES else None
             read = read_log(log, log.name, known or options.engine, stated.data_parallel)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -9,12 +10,11 @@ import numpy as np
 
 from headrace.engines.metrics import Page
 from headrace.observe.observation import Column, Event, Window
-from headrace.observe.readings import BY_RANK, READINGS
+from headrace.observe.readings import BY_RANK, LARGEST, READINGS, largest
 from headrace.observe.steady import Growth, growth, queue_grows, steady_window, typical
 from headrace.quantities import Origin, Quantity
 
 STALE_SECONDS = 10.0  # gauges and counters that stand still for so long, while requests are said to run
-LARGEST = 1e15  # a reading above this is no reading
 
 
 @dataclass(slots=True)
@@ -56,10 +56,18 @@ class _Reducer:
     def __init__(self, times: Column, pages: list[Page], found: Reduced) -> None:
         self._times, self._pages, self._found = times, pages, found
         words = {word for page in pages for word in page.gauges}
-        self._gauges = {word: self._column([page.gauges.get(word) for page in pages]) for word in words}
+        self._gauges = {
+            word: self._column([page.gauges.get(word) for page in pages], largest(word)) for word in words
+        }
+        for word in sorted(words):
+            shown = sum(1 for page in pages if math.isfinite(page.gauges.get(word, math.nan)))
+            if beyond := shown - int(np.isfinite(self._gauges[word]).sum()):
+                found.notes.append(
+                    f"{beyond} readings of {word} are below 0 or above {largest(word):g}; they are not used."
+                )
         counters = {word for page in pages for word in page.counters}
         self._counters = {
-            word: self._column([page.counters.get(word) for page in pages]) for word in counters
+            word: self._column([page.counters.get(word) for page in pages], LARGEST) for word in counters
         }
         self._names = {word: name for page in pages for word, name in page.names.items()}
         self._ranks = max(page.ranks for page in pages)
@@ -243,6 +251,8 @@ class _Reducer:
             for word, ranks in page.by_rank.items():
                 if f"{word}_by_rank" in BY_RANK:
                     for rank, value in ranks.items():
+                        if not 0 <= value <= largest(word):
+                            continue
                         newest.setdefault(f"{word}_by_rank", {}).setdefault(rank, []).append(value)
         for word, series in newest.items():
             self._found.by_rank[word] = {
@@ -258,9 +268,9 @@ class _Reducer:
         return running is not None and bool(np.all(running[self._first : self._last + 1] > 0))
 
     @staticmethod
-    def _column(values: list[float | None]) -> Column:
+    def _column(values: list[float | None], limit: float) -> Column:
         column = np.array([np.nan if value is None else value for value in values])
-        column[~(np.abs(column) < LARGEST)] = np.nan
+        column[~(np.abs(column) <= limit)] = np.nan
         column[column < 0] = np.nan
         return column
 

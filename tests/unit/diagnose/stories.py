@@ -89,6 +89,25 @@ class Story:
 _C = Constraint
 STORIES: dict[str, Story] = {
     "too little in flight": Story(HYBRID, _C.CLIENT_CONCURRENCY, (_C.KV_POOL, _C.STATE_POOL, _C.CLIENT_SIDE)),
+    # vLLM 0.32.0 on the CPU, 64 blocks, 24 requests of 600 tokens in flight, watched for 20 s: they start and
+    # are preempted together, so that the queue (up to 12) is empty in most samples
+    "preempted in waves": Story(
+        told(
+            DENSE,
+            flags="",
+            observed={
+                "running": 22.5,
+                "queued": 0,
+                "kv_usage": 0.889,
+                "output_tokens_per_s": 3041.8,
+                "preemptions": 57,
+                "retractions_per_min": 176.2,
+            },
+            client={"load": "free", "in_flight": None},
+        ),
+        _C.KV_POOL,
+        (_C.CLIENT_CONCURRENCY, _C.CLIENT_SIDE),
+    ),
     "the client's connections": Story(
         told(HYBRID, client={"in_flight": 400}, observed={"running": 25}),
         _C.CLIENT_SIDE,
@@ -324,6 +343,97 @@ STORIES: dict[str, Story] = {
         ),
         _C.LONG_TAIL,
         (_C.CLIENT_SIDE,),
+    ),
+    "drafts that lose in company": Story(
+        told(
+            DENSE,
+            flags=DENSE["flags"] + ' --speculative-config \'{"method": "mtp"}\'',
+            observed={"running": 4, "output_tokens_per_s": 150},
+            client={"in_flight": 4},
+            claims=["a single request alone makes 200 tok/s"],
+        ),
+        _C.SPECULATION,
+        (_C.KV_POOL, _C.CLIENT_CONCURRENCY),
+    ),
+    "a limit that was turned": Story(
+        told(
+            DENSE,
+            flags=None,
+            observed={"running": None, "output_tokens_per_s": 2000, "kv_usage": 0.1},
+            claims=["with --max-num-seqs 512 the same load makes 5,200 tok/s"],
+        ),
+        _C.MAX_RUNNING_REQUESTS,
+        (_C.KV_POOL, _C.ADMISSION),
+    ),
+    "an idle GPU and a grammar": Story(
+        told(
+            DENSE,
+            observed={"gpu_utilization": 0.3, "output_tokens_per_s": 700},
+            claims=["every request asks for structured output by a JSON schema"],
+        ),
+        _C.GRAMMAR,
+        (_C.MEMORY_BANDWIDTH, _C.KERNEL_PATH),
+    ),
+    "computed elsewhere": Story(
+        told(
+            DENSE,
+            engine="llamacpp",
+            engine_version=None,
+            flags="-c 4096",
+            model=None,
+            observed={"gpu_utilization": 0.0, "running": 1, "output_tokens_per_s": 6},
+            client={"in_flight": 1},
+        ),
+        _C.CONFIGURATION_ERROR,
+        (_C.MEMORY_BANDWIDTH, _C.KERNEL_PATH),
+    ),
+    "weights on the host": Story(
+        told(
+            DENSE,
+            flags=DENSE["flags"] + " --cpu-offload-gb 8",
+            observed={"running": 2, "output_tokens_per_s": 9},
+            client={"in_flight": 2},
+        ),
+        _C.INTERCONNECT,
+        (_C.KERNEL_PATH, _C.STEP_OVERHEAD),
+    ),
+    "another back end": Story(
+        told(
+            DENSE,
+            observed={"running": 40, "output_tokens_per_s": 1500},
+            claims=["with FlashInfer the same load makes 3,300 tok/s"],
+        ),
+        _C.KERNEL_PATH,
+        (_C.KV_POOL, _C.CLIENT_CONCURRENCY),
+    ),
+    "one GPU is as good": Story(
+        told(
+            DENSE,
+            gpus=2,
+            tensor_parallel=2,
+            flags="--tensor-parallel-size 2",
+            observed={"running": 8, "output_tokens_per_s": 500},
+            client={"in_flight": 8},
+            claims=["on a single GPU the same load makes 900 tok/s"],
+        ),
+        _C.INTERCONNECT,
+        (_C.KV_POOL, _C.CLIENT_CONCURRENCY),
+    ),
+    "a pool that holds no request": Story(
+        told(
+            DENSE,
+            flags="--max-model-len 32768",
+            observed={
+                "running": 0,
+                "queued": 3,
+                "kv_usage": 0.0,
+                "kv_capacity_tokens": 20000,
+                "output_tokens_per_s": None,
+            },
+            client={"in_flight": 3},
+        ),
+        _C.KV_POOL,
+        (_C.ADMISSION, _C.MAX_RUNNING_REQUESTS),
     ),
     "nothing is known": Story({"observed": {"gpu_utilization": 1.0}}, _C.UNKNOWN, tuple(_C)[:-1]),
 }

@@ -25,8 +25,6 @@ def test_shares(text: str, share: tuple[float, float, str] | None) -> None:
     [
         ("the BF16 checkpoint gives 1,234.5 output tok/s", (Topic.WEIGHTS_DTYPE, "bf16", 1234.5)),
         ("fp16 KV makes 15.9 tok/s", (Topic.KV_DTYPE, "fp16", 15.9)),
-        ("without MTP the same server gives 900 tok/s", (Topic.SPECULATION, "none", 900.0)),
-        ("70 tok/s without the grammar, 3 tok/s with it", (Topic.GRAMMAR, "none", 70.0)),
         ("an H200 gives 7,000 total tok/s", (Topic.GPU, "H200", 7000.0)),
         ("it is slow", None),
     ],

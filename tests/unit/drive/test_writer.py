@@ -8,9 +8,12 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from headrace.drive.store import batches
+from headrace.drive.store import writer as writer_module
 from headrace.drive.store.batches import BatchWriter
 from headrace.drive.store.job_store import Store
 from headrace.drive.store.reader import count_rows, read_rows
@@ -173,6 +176,32 @@ def test_the_thread_writes_all_that_it_took_in(store: Store) -> None:
     assert (sorted(done), failed, writer.backlog()) == (list(range(39)), [39], 0)
     assert store.folder.segments() == {}
     assert store.folder.failed_rows.read_bytes().count(b"\n") == 1
+
+
+def test_rows_wait_for_a_shard_only_when_the_next_segment_is_full_too(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Shards that are made more slowly than answers come let no open file grow without end."""
+    each, make_shard = 5, batches.seal
+    monkeypatch.setattr(writer_module, "BATCH_ROWS", each)
+    open_rows: list[int] = []
+
+    def seal_slowly(*arguments: Any) -> int:
+        for _ in range(10):
+            arguments[-1]()  # as between two chunks
+            paths = [store.folder.segment(number) for number in store.folder.segments()]
+            open_rows.append(sum(path.read_bytes().count(b"\n") for path in paths))
+        return make_shard(*arguments)
+
+    monkeypatch.setattr(batches, "seal", seal_slowly)
+    prompts = pending(store)
+    writer = RowWriter(store, store.job, lambda done, failed: None, _no_trouble, segment_rows=each)
+    for prompt in prompts:
+        writer.submit_row(prompt.seq, answer(prompt))
+    writer.close(seal=True)
+    assert count_rows(store.folder.out) == len(prompts)
+    # the segment that becomes a shard, the next one, and the batch that lay between two shards
+    assert max(open_rows) <= 3 * each
 
 
 def _no_trouble(message: str | None) -> None:

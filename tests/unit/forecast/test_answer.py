@@ -94,9 +94,17 @@ def test_an_engine_without_a_planner_is_judged_by_its_memory(engine: str) -> Non
 
 
 def test_an_engine_of_2024_pays_for_every_running_request() -> None:
-    """vLLM 0.5.3 spent 62 % of its time on the host (blog.vllm.ai, 2024-09-05)."""
-    many = {"concurrency": "64", "input_len": "32"}
-    old, new = said(**many, engine_version="0.5.3").tpot_ms, said(**many).tpot_ms
-    assert old is not None
-    assert new is not None
-    assert old.mid > 1.15 * new.mid
+    """vLLM 0.5.3 prepared each request on the host between two steps (blog.vllm.ai, 2024-09-05), so what an
+    old engine costs more grows with the batch; how much is fitted to measured rows (docs/accuracy.md).
+    """
+
+    def dearer(concurrency: str) -> float:
+        many = {"concurrency": concurrency, "input_len": "32"}
+        old, new = said(**many, engine_version="0.5.3").tpot_ms, said(**many).tpot_ms
+        assert old is not None
+        assert new is not None
+        return old.mid - new.mid
+
+    few, many = dearer("8"), dearer("64")
+    assert few > 0
+    assert many > 2 * few

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from headrace.engines.sglang.metrics import read_metrics
 from headrace.errors import UsageError
 from headrace.simulate.emulate import answers, asked, draws
 from headrace.simulate.emulate.faults import FaultDraw, Faults, faults_from
@@ -230,3 +231,10 @@ def test_the_metrics_page_parses_and_its_histograms_add_up() -> None:
     }
     assert families["sglang:full_token_usage"].samples[0].value == 0.25
     assert families["sglang:generation_tokens"].samples[0].value == 15
+
+
+def test_graph_passes_are_counted_as_a_server_counts_them() -> None:
+    """Modes as a server of 0.5.12 writes them (captures/sglang): `decode_cuda_graph`, not `decode`."""
+    load = Load(3, 2, 250, 20, 30, 12, prefills_done=4, decode_steps_done=9, tokens_per_second=99.0)
+    page = read_metrics(ServerMetrics("m", 1000, 2048).page(load, 1.0), "0.5.12")
+    assert page.counters["decode_steps"] == page.counters["decode_graph_steps"] == 9

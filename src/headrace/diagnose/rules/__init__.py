@@ -9,11 +9,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headrace.diagnose.finding import Finding
-from headrace.diagnose.rules import cache, caps, client, hints, machine, pools, step, traffic
+from headrace.diagnose.rules import (
+    cache,
+    caps,
+    client,
+    hints,
+    idle,
+    machine,
+    pools,
+    step,
+    traffic,
+    trials,
+    waiting,
+)
 from headrace.diagnose.view import View
 
 _AT_REST = (caps, machine)
-_MODULES = (caps, client, pools, step, traffic, cache, machine, hints)
+_MODULES = (caps, client, pools, waiting, step, traffic, cache, machine, idle, trials, hints)
 
 
 def findings(view: View) -> list[Finding]:

@@ -18,6 +18,7 @@ _PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%")
 def findings(view: View) -> Iterator[Finding]:
     """Yields what the prefix cache shows."""
     yield from _host_states_full(view)
+    yield from _switched_off(view)
     yield from _nothing_found(view)
     yield from _falls_with_load(view)
 
@@ -41,6 +42,20 @@ def _host_states_full(view: View) -> Iterator[Finding]:
         Constraint.PREFIX_CACHE, COUNTED, tuple(evidence), ("more host states with the same hit rate",)
     )
     yield Finding(Constraint.STATE_POOL, CONFIGURED, tuple(evidence), ("free host state slots",))
+
+
+def _switched_off(view: View) -> Iterator[Finding]:
+    """Prompts share much of themselves, and the cache that would find it is off by choice."""
+    shared = view.client.value("shared_prefix_fraction")
+    if Sign.NO_PREFIX_CACHE not in view.signs or shared is None or shared < 0.3:
+        return
+    yield Finding(
+        Constraint.PREFIX_CACHE,
+        CONFIGURED,
+        (f"prompts share {shared:.0%}, and prefix reuse is off ({view.signs.words(Sign.NO_PREFIX_CACHE)})",),
+        ("time spent on prompts: little",),
+        gain=None,
+    )
 
 
 def _nothing_found(view: View) -> Iterator[Finding]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headrace.diagnose.finding import CONFIGURED, COUNTED, SAID, SUGGESTED, Finding
-from headrace.diagnose.view import NEAR, PRESSED, View
+from headrace.diagnose.view import PRESSED, View
 from headrace.engines.signs import Sign
 from headrace.words import Constraint
 
@@ -73,7 +73,7 @@ def _at_cap(view: View) -> Iterator[Finding]:
     """As many run as may, and more are offered."""
     cap, running = view.cap.value if view.cap else None, view.running
     if cap is None and view.running_flag is not None and running is not None:
-        if running >= NEAR * view.running_flag and view.waits is not False:
+        if view.stands_at(view.running_flag) and view.waits is not False:
             yield Finding(
                 Constraint.MAX_RUNNING_REQUESTS,
                 COUNTED,
@@ -87,7 +87,7 @@ def _at_cap(view: View) -> Iterator[Finding]:
     constraint, sure, why = bound
     flight = view.flight
     told = running is not None and view.running_is_told
-    if told and running is not None and running >= NEAR * cap:
+    if told and running is not None and view.stands_at(cap):
         if view.queued == 0 and (flight is None or flight <= 1.1 * running):
             return  # as many are offered as run
         evidence = [f"{running:,.0f} running of {cap:,.0f} that may"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from headrace.diagnose.finding import SUGGESTED, Finding
@@ -9,17 +10,53 @@ from headrace.diagnose.view import ROOM, View
 from headrace.words import Constraint
 
 _HINT = SUGGESTED - 0.1
+_TRACED = (
+    r"\b(?:a |the )?(?:traces?|profil\w+|nsys|nsight|flame ?graph|py-?spy)\b[^.;]{0,30}\b(?:shows?"
+    r"|says?|has|finds?)"
+)
+# Symptoms, not suspicions: a sentence that guesses, or tells of a change that did nothing, is no hint.
+_GUESS = re.compile(
+    r"\blooks? like|\bsuspect\w*|\bprobabl\w+|\bseems?\b|\bmaybe\b|\bguess\w*|\bfor fear\b|\bchanges? nothing"
+    r"|\bnothing changes|\bno (?:change|difference)\b|\b(?:does|do|did) not help|\bstill fails?\b",
+    re.IGNORECASE,
+)
 _WORDS: tuple[tuple[Constraint, str], ...] = (
     (
         Constraint.KV_POOL,
         r"kv (?:cache|pool|memory)\b.{0,40}\b(?:full|fills?|gone|exhausted|starved)|fill (?:up )?the kv"
-        r"|pre-?allocates kv"
-        r"|not enough kv|runs? out of kv|only [\d,.]+ ?k? tokens (?:fit|of kv)|reports? [\d,]{6,} tokens",
+        r"|pre-?allocates kv|not enough kv|runs? out of kv|only [\d,.]+ ?k? tokens (?:fit|of kv)"
+        r"|reports? [\d,]{6,} tokens|kv (?:cache )?(?:usage|use)\b[^.;]{0,25}\b(?:9[5-9]|100) ?%",
     ),
-    (Constraint.RETRACTION, r"\bretract\w+|re-?prefill|recomputed from scratch"),
+    (Constraint.RETRACTION, r"\bretract\w+|re-?prefill|recomputed from scratch|\bpreempt\w*"),
+    (
+        Constraint.STATE_POOL,
+        r"\b(?:mamba|recurrent|GDN|SSM)\b[^.;]{0,40}\b(?:full|exhaust\w*|run\w* out|too few"
+        r"|limit\w*|caps?|capped)\b"
+        r"|\bstate (?:slots?|pool)\b[^.;]{0,40}\b(?:full|exhaust\w*|run\w* out|too few|limit\w*)",
+    ),
+    (
+        Constraint.MAX_RUNNING_REQUESTS,
+        r"\bnever more than \d+ (?:requests? )?(?:run|are running|at a time|at once)"
+        r"|\bonly \d+ (?:requests? )?(?:run|are"
+        r" running|at a time) (?:although|though|while)|\bstays? at exactly \d+ running",
+    ),
+    (
+        Constraint.PREFILL,
+        r"behind (?:a |the )?(?:long|large|huge|big)\w* (?:prompts?|prefills?|inputs?)"
+        r"|prompts?\b[^.;]{0,40}\bholds? up"
+        r"|(?:long|large|huge|big) (?:prompts?|prefills?|inputs?)\b[^.;]{0,60}\b(?:block|stall"
+        r"|starv|freez|delay|hold up)\w*"
+        r"|prefill\w*\b[^.;]{0,30}\b(?:dominat|starv|saturat|takes most|blocks?)\w*"
+        r"|decod\w+\b[^.;]{0,30}\b(?:starv|stall|stutter|freez)\w*\b",
+    ),
     (
         Constraint.LONG_TAIL,
-        r"idle at the end|last few (?:requests|prompts)|straggl|long tail|slowest (?:sample|request)",
+        r"idle at the end|last few (?:requests|prompts)|straggl|long tail|slowest (?:sample|request)"
+        r"|drains? early|\blag(?:s|ged|ging)? (?:far )?behind|\blags \d|wait\w* for the (?:last"
+        r"|longest|slowest)"
+        r"|(?:lengths?|times?) (?:differ|var(?:y|ies))|(?:single|one|few) (?:long )?(?:answers?"
+        r"|generations?|requests?)"
+        r" (?:keep|hold)s?\b|only (?:one|a few) (?:requests? )?(?:left|remain)",
     ),
     (
         Constraint.CONFIGURATION_ERROR,
@@ -29,32 +66,98 @@ _WORDS: tuple[tuple[Constraint, str], ...] = (
     (Constraint.SERVER_DOWN, r"\b(?:hangs?|crash(?:es|ed)?|dies|unresponsive|stops? answering|segfault)\b"),
     (
         Constraint.COLD_START,
-        r"first (?:few )?(?:requests?|minutes?|batch(?:es)?|runs?) (?:is|are|take)|warm-?up|JIT compil",
+        r"first (?:few )?(?:requests?|minutes?|batch(?:es)?|runs?) (?:is|are|take|at)|warm-?up|JIT compil",
     ),
-    (Constraint.LOAD_IMBALANCE, r"one (?:server|rank|worker)\b.{0,60}\bidle|uneven(?:ly)? (?:load|spread)"),
-    (Constraint.EXPERT_IMBALANCE, r"expert (?:im)?balance|hot experts?"),
+    (
+        Constraint.LOAD_IMBALANCE,
+        r"one (?:server|rank|worker|replica|engine|pod|card|GPU)\b.{0,60}\b(?:idle|overload\w*|full|busy)"
+        r"|(?:every|all|most|the same) requests?\b[^.;]{0,50}\b(?:the same|one|a single|single"
+        r"|(?:a )?few)\b[^.;]{0,20}"
+        r"\b(?:replicas?|servers?|pods?|instances?|cards?|GPUs?|ranks?|engines?|workers?)"
+        r"|\buneven\w*\b[^.;]{0,30}\b(?:over|across|between|among)\b"
+        r"|\bsome\b[^.;]{0,40}\bwhile (?:the )?others? (?:are |sit |stay )?"
+        r"idle|\bwrong (?:split|ratio)"
+        r"|others? (?:get none|(?:are|is|stay|sit|sits|stays) idle|have no utili[sz]ation)"
+        r"|uneven(?:ly)? (?:load\w*|spread|distribut\w+)|\b(?:imbalance\w*|sticky sessions?)\b",
+    ),
+    (
+        Constraint.EXPERT_IMBALANCE,
+        r"expert (?:im)?balance|hot experts?|experts?\b[^.;]{0,30}\b(?:uneven|skew)\w*",
+    ),
     (
         Constraint.FRONTEND,
         r"tokeni[sz]er (?:process|worker|manager)|detokeni[sz]|one http request per|uvicorn|fastapi"
-        r"|api[- ]?server (?:process )?(?:is|at|uses)\b|router (?:overhead|is the)",
+        r"|api[- ]?server (?:process )?(?:is|at|uses)\b|router (?:overhead|is the)"
+        r"|one request per (?:sample|prompt)"
+        r"|(?:image|video|prompt) pre-?processing|chat template (?:render\w*|takes)",
     ),
-    (Constraint.POWER_THERMAL, r"stays hot|thermal(?:ly)? throttl|throttles?\b.{0,30}\b(?:heat|temperature)"),
-    (Constraint.INTERCONNECT, r"over PCIe\b.{0,60}\bslow|all-?reduce (?:takes|dominates)"),
-    (Constraint.GRAMMAR, r"with (?:the |a )?grammar|as soon as (?:the grammar|it) is set"),
+    (
+        Constraint.POWER_THERMAL,
+        r"low[- ]power state|clocks? (?:do not|does not|never|won't|cannot) (?:rise|boost|go up)"
+        r"|(?:does|do) not boost"
+        r"|\bP[258] state|\bstuck at \d+ MHz|power draw[^.;]{0,40}\blower|stays hot"
+        r"|thermal(?:ly)? throttl|throttles?\b.{0,30}\b(?:heat|temperature)"
+        r"|clocks? (?:drop|fall|sink)s?\b|power brake|hw slowdown",
+    ),
+    (
+        Constraint.INTERCONNECT,
+        r"over PCIe\b.{0,60}\bslow|all-?reduce (?:takes|dominates|is)|NCCL (?:takes|dominates)",
+    ),
+    (
+        Constraint.GRAMMAR,
+        r"with (?:the |a )?grammar|as soon as (?:the grammar|it) is set"
+        r"|(?:structured outputs?|guided (?:decoding|json)|json (?:schema"
+        r"|mode))\b[^.;]{0,60}\b(?:slow\w*|drops?|falls?|collapses?)",
+    ),
+    (
+        Constraint.STEP_OVERHEAD,
+        r"\bsynchronous\w*|\bcop(?:y|ies|ied) (?:from|to) the (?:GPU|CPU|host)"
+        r"|no longer overlaps?|(?:does|do) not overlap|blocking (?:operation|call|launch)"
+        r"|gaps? between (?:steps|kernels)"
+        r"|\b(?:CPU|host) (?:time|work|overhead) between|\b(?:host|launch|CPU)[- ]bound"
+        r"|GPU waits for the (?:CPU|host)"
+        r"|\b(?:python|scheduler|launch|host) overhead|bubbles? between",
+    ),
     (Constraint.CUDA_GRAPH, r"without (?:a )?cuda graphs?|cuda graph:? false"),
-    (Constraint.CLIENT_SIDE, r"(?:client|script|benchmark)\b.{0,40}\b(?:cannot send|is the limit|too slow)"),
+    (
+        Constraint.SPECULATION,
+        r"\baccept(?:ance|ed)?\b[^.;]{0,40}\b(?:falls?|drops?|collapses?|decays?|low)\b"
+        r"|\b(?:drafts?|MTP|EAGLE\d?|specul\w+)\b[^.;]{0,50}\b(?:slower|slows|hurts?|regress\w*|halves)\b",
+    ),
+    (
+        Constraint.PREFIX_CACHE,
+        r"\bsame (?:system )?(?:prompt|prefix|history)\b[^.;]{0,80}\b(?:again|every time"
+        r"|each time|from scratch)\b"
+        r"|\b(?:prefix|radix)\b[^.;]{0,30}\b(?:miss\w*|evict\w*|never hits?|not reused|0 ?%)"
+        r"|\b(?:evict\w*)\b[^.;]{0,40}\b(?:before|prefix\w*|cache)\b"
+        r"|recomput\w+ (?:the )?(?:whole|full|entire) (?:prompt|history|prefix)",
+    ),
+    (
+        Constraint.CLIENT_SIDE,
+        r"(?:client|script|benchmark)\b.{0,40}\b(?:cannot send|is the limit|too slow|one core|100 ?%)"
+        r"|\b(?:connection (?:pool|limit)|max_connections|semaphore|thread ?pool)\b",
+    ),
+    (
+        Constraint.CLIENT_CONCURRENCY,
+        r"\b(?:sent|sends?|asked|submit\w*) one (?:request |prompt )?at a time"
+        r"|\bone prompt after (?:an|the )other"
+        r"|\bwaits? for (?:each|every) (?:answer|response|batch) before",
+    ),
 )
 
 
 def findings(view: View) -> Iterator[Finding]:
     """Yields one weak finding per constraint that the claims point at."""
     for constraint, pattern in _WORDS:
-        found = next((claim for claim in view.claims if claim.says(pattern)), None)
+        found = next(
+            (claim for claim in view.claims if claim.says(pattern) and not _GUESS.search(claim.text)), None
+        )
         if found is not None:
+            traced = found.says(_TRACED)
             yield Finding(
                 constraint,
-                _HINT,
-                (f"as told: {found.text[:160]}",),
+                SUGGESTED + 0.1 if traced else _HINT,
+                (f"as told{', from a trace' if traced else ''}: {found.text[:160]}",),
                 ("a reading that shows it, or does not",),
             )
     yield from _side_by_side(view)

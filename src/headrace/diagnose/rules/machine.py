@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib import import_module
 
 import numpy as np
 
-from headrace.diagnose.claims import Topic
-from headrace.diagnose.finding import CONFIGURED, COUNTED, PAIRED, SAID, SUGGESTED, Finding, Side, side_of
+from headrace.diagnose.finding import CONFIGURED, COUNTED, SAID, SUGGESTED, Finding, Side, side_of
 from headrace.diagnose.view import View
-from headrace.engines.failure_entry import Failure
+from headrace.engines.conduct import meaning_of
 from headrace.engines.signs import Sign
+from headrace.observe.observation import Event
 from headrace.words import Constraint
 
 # Base clocks of data-centre and workstation GPUs are 735 MHz (RTX A4000) and up, by the makers' pages: a
@@ -21,6 +20,15 @@ HOT_CELSIUS = (
     87.0  # slow-down temperatures of NVIDIA cards begin at 87 °C (nvidia-smi -q, "GPU Slowdown Temp")
 )
 TARGET_CELSIUS = 83.0  # GeForce and workstation cards lower their clock from here ("GPU Target Temperature")
+# An engine's stats line covers 10 s, and a step of seconds is the slowest that anyone serves with.
+STALLED_SECONDS = 25.0
+# words for a slowness that passes by itself
+_PASSES = (
+    r"\bfirst (?:few |\d+ )?(?:requests?|batch(?:es)?|runs?|prompts?|calls?"
+    r"|minutes?)\b[^.;]{0,60}\b(?:slow\w*|takes?|took|\d)"
+    r"|\b(?:second|identical|later|next) (?:repeat|run|request|try|ones?)\b|\bwarm-?ed?[- ]?up\b"
+    r"|after a (?:while|warm)"
+)
 _A_SIGN = 0.22
 _SAYS_IT = frozenset({Constraint.FRONTEND, Constraint.RETRACTION, Constraint.KV_POOL, Constraint.STATE_POOL})
 ENDLESS_TOKENS = 6000.0  # a single answer longer than most limits that people set
@@ -29,24 +37,14 @@ ENDLESS_TOKENS = 6000.0  # a single answer longer than most limits that people s
 def findings(view: View) -> Iterator[Finding]:
     """Yields what the machine and the server's words show."""
     yield from _events(view)
+    yield from _stalled(view)
     if view.is_idle:
         return
+    yield from _compiling(view)
     yield from _clocks(view)
     yield from _frontend(view)
     yield from _grammar(view)
     yield from _endless(view)
-
-
-def meaning_of(engine: str | None, id: str) -> Failure | None:
-    """Returns the failure catalogue's entry of an event, None where there is none."""
-    if engine not in ("sglang", "vllm", "llamacpp"):
-        return None
-    try:
-        catalogue = import_module(f"headrace.engines.{engine}.failures").CATALOGUE
-    except ModuleNotFoundError:
-        return None
-    found: Failure | None = catalogue.by_id.get(id)
-    return found
 
 
 def _events(view: View) -> Iterator[Finding]:
@@ -71,7 +69,10 @@ def _events(view: View) -> Iterator[Finding]:
         if state and event.severity != "failure":
             continue
         if event.severity == "failure":
-            confidence = SUGGESTED if state and serves else SAID  # it may serve all the same
+            # a server may serve all the same; a process's end is what the cause leads to: the cause is first
+            ended = COUNTED if constraint is Constraint.SERVER_DOWN else SAID
+            went_on = serves and not _is_last(view, event)
+            confidence = SUGGESTED if state and went_on else ended
         elif constraint in _SAYS_IT:
             confidence = CONFIGURED
         else:
@@ -85,6 +86,64 @@ def _events(view: View) -> Iterator[Finding]:
             ),
             ("the same message from a server that runs well",),
         )
+
+
+def _is_last(view: View, event: Event) -> bool:
+    """Whether nothing was measured after a failure that came once requests ran: the server ended with it."""
+    window = view.server.window
+    if window is None or event.last_seconds is None or not len(view.server.seconds):
+        return False
+    return event.last_seconds >= float(view.server.seconds[-1])
+
+
+def _stalled(view: View) -> Iterator[Finding]:
+    """Requests run, and for half a minute and more no token is read or made."""
+    window = view.server.window
+    if window is None or window.samples < 3 or window.whole_seconds < STALLED_SECONDS or not view.running:
+        return
+    columns = [view.seen(word) for word in ("output_tokens_per_s", "prefill_tokens_per_s")]
+    told = [column for column in columns if len(column)]
+    if len(told) < 2 or any(column[-3:].any() for column in told) or not view.seen("running")[-3:].all():
+        return
+    yield Finding(
+        Constraint.SERVER_DOWN,
+        COUNTED,
+        (
+            f"{view.running:,.0f} running, and over {window.whole_seconds:,.0f} s no token is "
+            f"read or made: the server "
+            "hangs",
+        ),
+        ("a later line with tokens in it",),
+    )
+
+
+def compiles(view: View) -> bool:
+    """Whether kernels are compiled in the window, and it shows: rates climb, or people say that it passes."""
+    if not any(_says_cold(view, event.id) for event in view.server.events):
+        return False
+    rates = view.seen("output_tokens_per_s")
+    rates = rates[rates > 0]
+    climbs = len(rates) >= 2 and float(rates[-1]) > 2 * float(rates[0])
+    return climbs or any(claim.says(_PASSES) for claim in view.claims)
+
+
+def _says_cold(view: View, id: str) -> bool:
+    entry = meaning_of(view.server.engine, id)
+    return entry is not None and entry.constraint is Constraint.COLD_START
+
+
+def _compiling(view: View) -> Iterator[Finding]:
+    """The window is no steady state: kernels are compiled in it."""
+    if not compiles(view):
+        return
+    events = [event for event in view.server.events if _says_cold(view, event.id)]
+    count = sum(event.count for event in events)
+    rates = view.seen("output_tokens_per_s")
+    rates = rates[rates > 0]
+    evidence = [f"kernels are compiled while requests run: {count:,} × “{events[0].text[:100]}”"]
+    if len(rates) >= 2:
+        evidence.append(f"the rate goes from {rates[0]:,.1f} to {rates[-1]:,.1f} tok/s over the window")
+    yield Finding(Constraint.COLD_START, COUNTED, tuple(evidence), ("the same rate half an hour later",))
 
 
 def _clocks(view: View) -> Iterator[Finding]:
@@ -151,20 +210,6 @@ def _frontend(view: View) -> Iterator[Finding]:
 
 
 def _grammar(view: View) -> Iterator[Finding]:
-    for claim, pair in view.pairs(Topic.GRAMMAR):
-        rate = view.observed_rate(pair)
-        if rate is not None and pair.rate is not None and pair.rate > 1.1 * rate:
-            yield Finding(
-                Constraint.GRAMMAR,
-                PAIRED,
-                (
-                    f"{rate:,.1f} tok/s with a grammar, {pair.rate:,.1f} without",
-                    f"as told: {claim.text[:160]}",
-                ),
-                ("CPU time of the grammar's process: little",),
-                gain=(1.0, pair.rate / rate, 1.1 * pair.rate / rate),
-            )
-            return
     if Sign.GRAMMAR in view.signs:
         yield Finding(
             Constraint.GRAMMAR,

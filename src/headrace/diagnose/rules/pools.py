@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headrace.diagnose.finding import CONFIGURED, COUNTED, SAID, SUGGESTED, Finding
-from headrace.diagnose.view import FULL, NEAR, PRESSED, ROOM, View
+from headrace.diagnose.view import FULL, PRESSED, ROOM, View
 from headrace.engines.plan import MemoryPlan
 from headrace.words import Constraint
 
 # SGLang's tuning page: a retraction a minute is fine; vLLM counts the same as preemptions.
 FINE_PER_MINUTE = 1.0
+LARGEST_BUDGET = 16384.0  # tokens per step by default, on the largest cards (facts on engines §1.1, §4.1)
 
 
 def findings(view: View) -> Iterator[Finding]:
@@ -22,24 +23,9 @@ def findings(view: View) -> Iterator[Finding]:
     yield from _blocks(view)
     yield from _will_not_fit(view)
     yield from _budget(view)
-    yield from _waiting_below_caps(view)
 
 
-def _usage(view: View) -> tuple[str, float] | None:
-    """The fuller of the token pools."""
-    found = [
-        (name, value)
-        for word, name in (("kv_usage", "KV pool"), ("swa_usage", "sliding-window pool"))
-        if (value := view.server.value(word)) is not None
-    ]
-    return max(found, key=lambda item: item[1]) if found else None
-
-
-def _at_cap(view: View) -> bool:
-    return view.cap is not None and view.running is not None and view.running >= NEAR * view.cap.value
-
-
-def _lost_work(view: View) -> str:
+def lost_work(view: View) -> str:
     """Retractions or preemptions beyond what is fine, in words; "" where there were none."""
     rate = view.server.value("retractions_per_min")
     if rate is not None and rate > FINE_PER_MINUTE:
@@ -61,7 +47,7 @@ def _throws_away(id: str, text: str) -> bool:
 
 def _kv_full(view: View) -> Iterator[Finding]:
     """The pool is full and requests wait, or lose their work."""
-    usage, lost = _usage(view), _lost_work(view)
+    usage, lost = view.fullest_pool, lost_work(view)
     if usage is None:
         if lost:
             yield Finding(
@@ -81,7 +67,7 @@ def _kv_full(view: View) -> Iterator[Finding]:
             ("the KV pool's usage at those times: low would speak of a bug",),
         )
         return
-    if used < PRESSED or (_at_cap(view) and not lost and used < FULL):
+    if used < PRESSED or (view.at_cap and not lost and used < FULL):
         return
     if used < FULL and waits is not True and not lost:
         confidence = SUGGESTED if waits is None or view.load_is_free else 0.2
@@ -148,10 +134,10 @@ def _states_fill_it(view: View, used: float) -> str:
 
 
 def _work_thrown_away(view: View) -> Iterator[Finding]:
-    lost = _lost_work(view)
+    lost = lost_work(view)
     if not lost:
         return
-    usage = _usage(view)
+    usage = view.fullest_pool
     share = view.server.value("queue_share_of_steps")
     pressed = usage is None or usage[1] >= PRESSED or (share or 0.0) > 0.0
     yield Finding(
@@ -177,7 +163,21 @@ def _room_for_one(view: View) -> Iterator[Finding]:
                 ("a larger pool that refuses at the same length",),
             )
             return
-    if longest is None or view.running_is_told or view.server.value("kv_usage") is not None:
+    if longest is None:
+        return
+    if size < longest and view.running == 0 and view.waits:
+        yield Finding(
+            Constraint.KV_POOL,
+            CONFIGURED,
+            (
+                f"nothing runs and requests wait: {size:,.0f} KV tokens do not hold one request "
+                f"of the context "
+                f"length, {longest:,}, so a longer one never starts",
+            ),
+            ("the longest request that waits: shorter than the pool",),
+        )
+        return
+    if view.running_is_told or view.server.value("kv_usage") is not None:
         return
     if size < longest:
         yield Finding(
@@ -200,13 +200,15 @@ def _will_not_fit(view: View) -> Iterator[Finding]:
     each = view.baseline.value("context_tokens")
     if not sizes or not each or view.flight is None:
         return
-    fits = min(sizes) / each
+    ranks = max(1, view.server.data_parallel or 1)
+    fits = ranks * min(sizes) / each  # every data-parallel rank has a pool of its own
     if fits < 0.9 * view.flight:
         yield Finding(
             Constraint.KV_POOL,
             COUNTED,
             (
-                f"{min(sizes):,.0f} KV tokens ÷ {each:,.0f} per request hold {fits:,.0f} of "
+                (f"{ranks} × " if ranks > 1 else "")
+                + f"{min(sizes):,.0f} KV tokens ÷ {each:,.0f} per request hold {fits:,.0f} of "
                 f"{view.flight:,.0f} in flight",
             ),
             ("running at its height: as many as are in flight",),
@@ -215,11 +217,12 @@ def _will_not_fit(view: View) -> Iterator[Finding]:
 
 def _budget(view: View) -> Iterator[Finding]:
     """Prompts are longer than what a step may compute, and requests wait while pools have room."""
+    yield from _long_prompts(view)
     budget, prompt = view.signs.token_budget, view.baseline.value("mean_input_tokens")
-    usage = _usage(view)
+    usage = view.fullest_pool
     if budget is None or prompt is None or not view.waits or (usage is not None and usage[1] >= PRESSED):
         return
-    if prompt > 2 * budget and not _at_cap(view):
+    if prompt > 2 * budget and not view.at_cap:
         yield Finding(
             Constraint.TOKEN_BUDGET,
             CONFIGURED,
@@ -228,6 +231,24 @@ def _budget(view: View) -> Iterator[Finding]:
                 f"while others wait",
             ),
             ("tokens per step: well under the budget",),
+        )
+
+
+def _long_prompts(view: View) -> Iterator[Finding]:
+    """They wait, pools have room, and a prompt is longer than any engine's default budget per step."""
+    prompt, usage = view.baseline.value("mean_input_tokens"), view.fullest_pool
+    if not view.waits or prompt is None or prompt < LARGEST_BUDGET or view.at_cap or usage is None:
+        return
+    if usage[1] < ROOM:
+        busy = view.server.value("gpu_utilization")
+        yield Finding(
+            Constraint.PREFILL,
+            CONFIGURED - 0.05 if busy is not None and busy >= PRESSED else SUGGESTED,
+            (
+                f"prompts of {prompt:,.0f} tokens take several steps each while others wait, and "
+                f"the {usage[0]} has room",
+            ),
+            ("time spent in prefill steps from the log: under a third",),
         )
 
 
@@ -262,126 +283,3 @@ def _blocks_of_states(plan: MemoryPlan | None) -> float:
     if not each or not blocks or not slots:
         return 3.0
     return each * max(1, round(blocks / slots))
-
-
-def _waiting_below_caps(view: View) -> Iterator[Finding]:
-    """They wait, running is under the cap, and no token pool is full."""
-    running, cap = view.running, view.cap.value if view.cap else None
-    usage = _usage(view)
-    if view.waits is not True or running is None or _at_cap(view):
-        return
-    if usage is not None and usage[1] >= PRESSED:
-        return
-    flag = view.running_flag
-    if cap is None and flag is not None and running >= NEAR * flag:
-        return
-    state = view.server.value("state_usage")
-    waiting = view.queued or max(0.0, (view.flight or running) - running)
-    seen = f"{running:,.0f} running, {waiting:,.0f} waiting"
-    share = view.server.value("queue_share_of_steps")
-    if share is not None and not view.queued:
-        seen = f"{running:,.0f} running, others wait in {share:.0%} of the steps"
-    if view.is_hybrid and cap is None:
-        yield from _state_cap_unseen(view, seen, state, usage)
-        return
-    if state is not None and state >= FULL:
-        yield Finding(
-            Constraint.STATE_POOL, COUNTED, (f"{seen}; state pool {state:.0%} used",), ("free state slots",)
-        )
-        return
-    if view.server.engine == "llamacpp" and running >= 1 and cap is None:
-        yield Finding(
-            Constraint.MAX_RUNNING_REQUESTS,
-            CONFIGURED,
-            (f"{seen}: this engine runs as many as it has slots",),
-            ("free slots while requests wait",),
-        )
-        return
-    if view.queued is None or view.queued < 1 or usage is None:
-        return
-    if running < 1:
-        return  # nothing runs though requests wait: that is no reserve, and the evidence does not tell
-    # vLLM keeps no reserve: it admits while blocks and the step's budget last
-    reserve = view.server.engine != "vllm"
-    known = cap is not None or flag is not None
-    if not reserve and not known:
-        if not view.running_stands:
-            return
-        # neither blocks nor a reserve: what is left is the limit on running requests, or the step's budget
-        yield Finding(
-            Constraint.MAX_RUNNING_REQUESTS,
-            SUGGESTED + 0.05,
-            (f"{seen}, with the {usage[0]} at {usage[1]:.0%}: this engine keeps no reserve",),
-            ("the limit of the launch line: higher than what runs",),
-        )
-        return
-    if usage[1] < ROOM and known:
-        yield Finding(
-            Constraint.ADMISSION if reserve else Constraint.TOKEN_BUDGET,
-            CONFIGURED if reserve else 0.5,
-            (f"{seen} under a cap of {cap or flag:,.0f}, with the {usage[0]} at {usage[1]:.0%}",),
-            ("a lower reserve for tokens to come, with running unchanged",)
-            if reserve
-            else ("tokens per step: well under the budget",),
-        )
-    elif reserve:
-        longest = view.client.value("max_tokens")
-        evidence = [f"{seen}, with the {usage[0]} at {usage[1]:.0%}"]
-        if longest:
-            evidence.append(f"each request reserves for up to {longest:,.0f} tokens to come")
-        yield Finding(
-            Constraint.ADMISSION, SUGGESTED, tuple(evidence), ("the cap: it may be what running stands at",)
-        )
-
-
-def _state_cap_unseen(
-    view: View, seen: str, state: float | None, usage: tuple[str, float] | None
-) -> Iterator[Finding]:
-    """A hybrid model with a cap that nobody told: slots ÷ slots per request, below the flag."""
-    plan = view.planned.plan if view.planned else None
-    evidence = [seen]
-    confidence = SUGGESTED
-    flag = view.running_flag
-    if flag is not None:
-        evidence[0] += f", the flag allows {flag:,}"
-        confidence = CONFIGURED
-    if usage is not None and usage[1] < ROOM:
-        evidence.append(f"{usage[0]} {usage[1]:.0%}: not what they wait for")
-        confidence = CONFIGURED
-    if state is not None:
-        shares = _plateau(view)
-        if shares and shares[0] - 0.05 <= state <= shares[1] + 0.05:
-            evidence.append(
-                f"state pool {state:.0%}, and a server at its cap reads {shares[0]:.0%} to "
-                f"{shares[1]:.0%}: slots are "
-                "reserved that are not held"
-            )
-            confidence = COUNTED
-        else:
-            evidence.append(f"state pool {state:.0%}")
-    if plan is not None and plan.cap is not None and view.running is not None:
-        cap = plan.cap.value
-        if abs(cap - view.running) <= 0.15 * cap:
-            evidence.append(f"the flags give a cap of {cap:,.0f}: {plan.cap_term}")
-            confidence = COUNTED
-    yield Finding(
-        Constraint.STATE_POOL,
-        confidence,
-        tuple(evidence),
-        ("the server's own cap: running below it would speak of admission",),
-    )
-
-
-def _plateau(view: View) -> tuple[float, float] | None:
-    """What the state pool reads when running stands at the cap, by slots reserved per request.
-
-    Of S slots reserved for a request it holds S − 2 to S − 1, of one the one: a server at its cap reads 1.0,
-    1/3 to 2/3, 2/4 to 3/4 or 3/5 to 4/5.
-    """
-    plan = view.planned.plan if view.planned else None
-    each = plan.figure("slots_per_request") if plan is not None else None
-    if each is None:
-        return (1 / 3, 0.8)
-    if each <= 1:
-        return (1.0, 1.0)
-    return (max(1.0, each - 2) / each, (each - 1) / each)

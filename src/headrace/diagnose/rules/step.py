@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from headrace.diagnose.claims import Topic
 from headrace.diagnose.finding import CONFIGURED, COUNTED, PAIRED, SAID, SUGGESTED, Finding
 from headrace.diagnose.floor import dtype_bytes
+from headrace.diagnose.rules.machine import compiles
 from headrace.diagnose.view import View
 from headrace.engines.signs import Sign
 from headrace.words import Constraint
@@ -15,6 +16,10 @@ from headrace.words import Constraint
 # A graph-less step launches some 10 to 20 kernels a layer at 5 to 10 µs each: about a millisecond for ten
 # layers.
 LAUNCH_SECONDS_PER_LAYER = 2e-4
+
+_USUAL_LAYERS = (
+    64  # of a model whose shape is not known: more than most have, so that launches are not underrated
+)
 
 ALWAYS_CAPTURED = (
     8  # the sizes that every engine captures begin with 1, 2, 4, 8 (facts on engines §2.5, §4.1)
@@ -29,6 +34,7 @@ def findings(view: View) -> Iterator[Finding]:
     yield from _host(view)
     yield from _graphs(view)
     yield from _drafts(view)
+    yield from _unexplained(view)
 
 
 def _bytes_do_not_matter(view: View) -> str:
@@ -49,6 +55,8 @@ def _roofs(view: View) -> Iterator[Finding]:
     if share is None or floor is None or step is None or view.decomposition.floor is None:
         return
     low, _ = share.range
+    if compiles(view):
+        return  # no steady state: a step in the window is no step of this server
     refuted = _bytes_do_not_matter(view)
     constraint = Constraint.COMPUTE if floor.bound_by_compute else Constraint.MEMORY_BANDWIDTH
     what = (
@@ -164,7 +172,6 @@ def _host(view: View) -> Iterator[Finding]:
             ("a trace of one step without gaps between kernels",),
             gain=(1.0, step / (step - host / 2), step / (step - host)),
         )
-    yield from _gpu_idles(view)
     if Sign.NO_GPU in view.signs:
         return
     if Sign.EAGER in view.signs:
@@ -176,22 +183,6 @@ def _host(view: View) -> Iterator[Finding]:
             (f"every step waits for the host: {view.signs.words(Sign.NO_OVERLAP)}",),
             ("the same load with the overlap: no faster",),
         )
-
-
-def _gpu_idles(view: View) -> Iterator[Finding]:
-    """Requests run and for a good part of the time no kernel does: the GPU waits for something outside it."""
-    busy, running = view.server.value("gpu_utilization"), view.running
-    if busy is None or busy >= 0.75 or not running:
-        return
-    cores = view.server.value("cpu_busy_cores")
-    evidence = [f"GPUs are busy {busy:.0%} of the time while requests run"]
-    sure = SUGGESTED + 0.05
-    if cores is not None and cores >= 0.9:
-        evidence.append(f"{cores:,.1f} CPU cores are busy")
-        sure = CONFIGURED
-    yield Finding(
-        Constraint.STEP_OVERHEAD, sure, tuple(evidence), ("a trace of one step without gaps between kernels",)
-    )
 
 
 def _eager(view: View) -> Finding:
@@ -218,6 +209,33 @@ def _eager(view: View) -> Finding:
         evidence.append(f"{cores:,.1f} CPU cores are busy")
     return Finding(
         Constraint.STEP_OVERHEAD, confidence, tuple(evidence), ("the same load with graphs: no faster",)
+    )
+
+
+def _unexplained(view: View) -> Iterator[Finding]:
+    """One GPU, graphs on, no drafts, few prompts, and most of the step is neither bytes nor FLOPs.
+
+    What the host can cost is bounded by its launches, and with graphs by less: beyond that it is kernels.
+    """
+    share, rest, model = view.decomposition.floor_share, view.decomposition.remainder, view.context.model
+    if share is None or rest is None or share.range[1] > 0.35 or view.ranks > 1 or not view.running:
+        return
+    if any(sign in view.signs for sign in (Sign.EAGER, Sign.NO_GPU, Sign.SPECULATION, Sign.WEIGHTS_ON_HOST)):
+        return
+    prompts = view.decomposition.prefill_share
+    if prompts is not None and prompts.range[1] > 0.35:
+        return
+    launches = LAUNCH_SECONDS_PER_LAYER * (len(model.layers) if model is not None else _USUAL_LAYERS)
+    kernels = rest.value > 2 * launches
+    yield Finding(
+        Constraint.KERNEL_PATH if kernels else Constraint.STEP_OVERHEAD,
+        SUGGESTED - 0.05,
+        (
+            f"bytes and FLOPs explain {share.value:.0%} of the step, and launching every kernel "
+            f"by hand would cost "
+            f"about {launches * 1e3:,.0f} of the {rest.value * 1e3:,.0f} ms that are left",
+        ),
+        ("a trace of one step: no kernel that takes a large part of it",),
     )
 
 
@@ -271,20 +289,6 @@ def _drafts(view: View) -> Iterator[Finding]:
         or view.server.value("accept_rate")
         or view.server.value("accept_length")
     )
-    for claim, pair in view.pairs(Topic.SPECULATION):
-        rate = view.observed_rate(pair)
-        if rate is not None and pair.rate is not None and pair.rate > 1.02 * rate:
-            yield Finding(
-                Constraint.SPECULATION,
-                SAID,
-                (
-                    f"{rate:,.0f} tok/s with drafts, {pair.rate:,.0f} without at the same load",
-                    f"as told: {claim.text[:160]}",
-                ),
-                ("acceptance on other traffic: it decides whether drafts pay",),
-                gain=(1.0, pair.rate / rate, 1.1 * pair.rate / rate),
-            )
-            return
     if not on:
         return
     rate, length = view.server.value("accept_rate"), view.server.value("accept_length")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headrace.diagnose.finding import CONFIGURED, COUNTED, SAID, SUGGESTED, Finding
+from headrace.diagnose.prefill import BALANCE
 from headrace.diagnose.view import View
 from headrace.engines.signs import Sign
 from headrace.words import Constraint
@@ -14,9 +15,26 @@ _REFUTES = ("a trace of one step: all-reduce under a tenth of it", "the same mod
 
 def findings(view: View) -> Iterator[Finding]:
     """Yields what traffic shows."""
+    yield from _from_the_host(view)
     yield from _between_gpus(view)
     yield from _prompts(view)
     yield from _transfers(view)
+
+
+def _from_the_host(view: View) -> Iterator[Finding]:
+    """Weights that lie on the host cross to the GPU in every step, at a fraction of its own bandwidth."""
+    if Sign.WEIGHTS_ON_HOST not in view.signs:
+        return
+    words = view.signs.words(Sign.WEIGHTS_ON_HOST)
+    yield Finding(
+        Constraint.INTERCONNECT,
+        COUNTED,
+        (
+            f"a part of the weights lies on the host ({words}): every step reads it at the host's speed",
+            *_above_floor(view),
+        ),
+        ("all weights on the GPU: no faster",),
+    )
 
 
 def _between_gpus(view: View) -> Iterator[Finding]:
@@ -62,6 +80,15 @@ def _between_gpus(view: View) -> Iterator[Finding]:
             _REFUTES,
         )
         return
+    event = view.server.event("allreduce_slow_path")
+    if event is not None and "PCIe-only" in event.text and (share is None or share.value < 0.5):
+        yield Finding(
+            Constraint.INTERCONNECT,
+            0.5 if share is None else CONFIGURED,
+            (f"{ranks} tensor-parallel ranks, and the engine says: “{event.text[:120]}”", *beside),
+            _REFUTES,
+        )
+        return
     link = view.context.device.interconnect if view.context.device else ""
     if (
         "PCIe" in link
@@ -94,6 +121,8 @@ def _prompts(view: View) -> Iterator[Finding]:
     if share.value < 0.35:
         return
     sure = COUNTED if low >= 0.5 or share.value >= 0.7 else CONFIGURED if share.value >= 0.5 else SUGGESTED
+    if view.running is None and low < 0.5:
+        sure = min(sure, SUGGESTED + 0.05)  # the share rests on how many run, which nobody told
     evidence = [f"prompts take about {share.value:.0%} of the time ({share.source})"]
     if view.server.value("queue_growing") == 1:
         evidence.append("the queue grows")
@@ -120,17 +149,26 @@ def _by_rates(view: View) -> Iterator[Finding]:
             ("decode lines between the prefill lines",),
         )
         return
-    if not read or not made or not running or read < 20 * made or not view.waits:
+    if not read or not made or not running:
         return
+    fresh = read * (1.0 - min(1.0, view.baseline.value("cache_hit_rate") or 0.0))
     # reading a token costs 1/balance of making one for a batch of one: 37 to 295 FLOP per byte on data sheets
-    ratio = read / made * running / 200.0
-    if ratio > 0.5:
-        yield Finding(
-            Constraint.PREFILL,
-            CONFIGURED if ratio > 1 else SUGGESTED,
-            (f"{read:,.0f} prompt tokens are read for {made:,.0f} made per second, {running:,.0f} running",),
-            ("time spent in prefill steps from the log: under a third",),
-        )
+    ratio = fresh / made * running / BALANCE.value
+    if ratio < 0.5:
+        return
+    evidence = [f"{read:,.0f} prompt tokens are read for {made:,.0f} made per second, {running:,.0f} running"]
+    rate = made / running
+    alone = view.server.value("per_user_tokens_per_s")
+    if rate < 1.0 and alone is None:
+        evidence.append(f"each running request gets {rate:,.2f} tok/s: decoding waits for prompts")
+    certain = fresh / made * running > 2 * BALANCE.range[1]  # on any device
+    sure = CONFIGURED + 0.1 if certain else CONFIGURED if ratio > 1 else SUGGESTED
+    yield Finding(
+        Constraint.PREFILL,
+        sure,
+        tuple(evidence),
+        ("time spent in prefill steps from the log: under a third",),
+    )
 
 
 def _transfers(view: View) -> Iterator[Finding]:
@@ -145,7 +183,8 @@ def _transfers(view: View) -> Iterator[Finding]:
             ("transfer time per request: short against decode",),
         )
     if Sign.DISAGGREGATED in view.signs and any(
-        claim.says(r"transfer|nixl|mooncake|RDMA|\bTCP\b") for claim in view.claims
+        claim.says(r"transfer|nixl|mooncake|RDMA|\bTCP\b|(?:load|mov|fetch)\w* (?:of )?(?:the )?KV")
+        for claim in view.claims
     ):
         yield Finding(
             Constraint.KV_TRANSFER,
@@ -154,7 +193,10 @@ def _transfers(view: View) -> Iterator[Finding]:
             ("transfer time per request: short against decode",),
         )
     if Sign.EXPERTS_SPREAD in view.signs and any(
-        claim.says(r"expert (?:load|imbalance|balance)|hot experts?|EPLB|imbalanced? expert")
+        claim.says(
+            r"expert (?:load|imbalance|balance)|hot experts?|EPLB|imbalanced? expert"
+            r"|experts?\b[^.;]{0,40}\b(?:uneven\w*|unequal\w*|skew\w*|imbalanc\w*|overload\w*|hot)\b"
+        )
         for claim in view.claims
     ):
         yield Finding(

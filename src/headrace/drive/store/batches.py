@@ -142,9 +142,10 @@ class BatchWriter:
 
     def seal_is_due(self) -> bool:
         """True when the open segment is full, or one of an earlier run waits."""
-        return self._is_full() or bool(self._to_seal)
+        return self.is_full() or bool(self._to_seal)
 
-    def _is_full(self) -> bool:
+    def is_full(self) -> bool:
+        """Whether the open segment should become a shard before more rows go into it."""
         return self._segment.length >= self._segment_bytes or self._segment.rows >= self._segment_rows
 
     def seal(self, between: Callable[[], None] = lambda: None, *, only_full: bool = False) -> None:
@@ -157,7 +158,7 @@ class BatchWriter:
         Raises:
             OSError: the disk refused; call again.
         """
-        if self._segment.rows and (self._is_full() or not only_full):
+        if self._segment.rows and (self.is_full() or not only_full):
             self._segment.close()
             self._to_seal.append(self._segment)
             self._segment = self._new_segment(self._following)

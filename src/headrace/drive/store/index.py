@@ -25,6 +25,7 @@ from headrace.drive.store.states import NO_SOURCE, State
 from headrace.errors import InputError, StorageError, UsageError
 
 _OPEN_FILES = 32
+_COUNTED_AT_ONCE = 65_536  # prompts, so that counting takes two megabytes for a moment and not thirty
 _DENSE = 0.02  # share of pending prompts above which drawing at random beats listing them
 
 
@@ -85,15 +86,19 @@ class PromptIndex:
 
     def counts(self) -> dict[State, int]:
         """Prompts by state."""
-        numbers = np.bincount(self.states, minlength=len(State))
-        return {state: int(numbers[state]) for state in State}
+        return {state: self.count(state) for state in State}
 
     def counts_by_source(self) -> npt.NDArray[np.int64]:
         """Prompts by source and state, of shape (sources of the job, states)."""
         width = len(State)
-        known = self.sources != NO_SOURCE
-        mixed = self.sources[known].astype(np.int64) * width + self.states[known]
-        return np.bincount(mixed, minlength=len(self._job.sources) * width).reshape(-1, width)
+        counts = np.zeros(len(self._job.sources) * width, dtype=np.int64)
+        for begin in range(0, len(self.states), _COUNTED_AT_ONCE):
+            sources = self.sources[begin : begin + _COUNTED_AT_ONCE]
+            states = self.states[begin : begin + _COUNTED_AT_ONCE]
+            known = sources != NO_SOURCE
+            mixed = sources[known].astype(np.int64) * width + states[known]
+            counts += np.bincount(mixed, minlength=len(counts))
+        return counts.reshape(-1, width)
 
     def random_pending(
         self, count: int, rng: np.random.Generator, taken: npt.NDArray[np.uint8] | npt.NDArray[np.bool_]

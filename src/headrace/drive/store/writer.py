@@ -165,7 +165,13 @@ class RowWriter:
         return True
 
     def _write_what_is_due(self) -> None:
-        """Lets no answer wait for a shard to be made."""
+        """Lets no answer wait for a shard to be made, until the next segment is full as well.
+
+        Then the answers wait, and with them what is asked: shards keep up with the rows, and what lies open,
+        uncompressed and to be read again by the next run stays small.
+        """
+        if self._batches.is_full():
+            return
         late = self._queue and self._store.clock.monotonic() - self._wrote_at >= BATCH_SECONDS
         if late or len(self._queue) >= BATCH_ROWS:
             self._write([self._queue.popleft() for _ in range(min(len(self._queue), BATCH_ROWS))])

@@ -79,7 +79,7 @@ ENTRIES: tuple[Failure, ...] = (
         "static part.",
         "Lower --mem-fraction-static or the largest captured batch (--cuda-graph-max-bs, from 0.5.20 "
         "--cuda-graph-max-bs-decode).",
-        Constraint.CUDA_GRAPH,
+        Constraint.CONFIGURATION_ERROR,
     ),
     Failure(
         "extra_buffer_without_radix",
@@ -124,6 +124,7 @@ ENTRIES: tuple[Failure, ...] = (
         ),
         "A process of the server ended with an exception; the whole server goes down with it.",
         "The last line of the trace below it says why; requests in flight are lost and must be sent again.",
+        Constraint.SERVER_DOWN,
     ),
     Failure(
         "kv_pool_full",
@@ -164,6 +165,7 @@ ENTRIES: tuple[Failure, ...] = (
         ),
         "One process of the server ended, so the others are stopped.",
         "Look for the first error above it: this line only passes it on.",
+        Constraint.SERVER_DOWN,
         pattern=r"crashed with exit code (?P<exit_code>-?\d+)",
     ),
     Failure(
@@ -174,6 +176,7 @@ ENTRIES: tuple[Failure, ...] = (
         "long first compilation.",
         "Look for a rank that died first; raise --watchdog-timeout only where a compilation is known "
         "to be the cause.",
+        Constraint.SERVER_DOWN,
     ),
     Failure(
         "detokenizer_silent",
@@ -280,6 +283,7 @@ ENTRIES: tuple[Failure, ...] = (
         _W,
         (
             "Entering DeepGEMM JIT Pre-Compile session",
+            "DeepGEMM JIT code generation",
             "Try DeepGEMM JIT Compiling",
             "DeepGEMM JIT Compiling",
             "DeepGEMM warmup",

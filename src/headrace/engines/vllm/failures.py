@@ -16,7 +16,7 @@ ENTRIES: tuple[Failure, ...] = (
         "Every running request of a hybrid model needs one state block, and the pool has fewer than "
         "--max-num-seqs.",
         "Set --max-num-seqs to at most the number of blocks named, or raise --gpu-memory-utilization.",
-        Constraint.STATE_POOL,
+        Constraint.CONFIGURATION_ERROR,
         r"max_num_seqs \((?P<max_num_seqs>\d+)\) exceeds available Mamba cache blocks "
         r"\((?P<pool_blocks>\d+)\)",
     ),
@@ -89,6 +89,7 @@ ENTRIES: tuple[Failure, ...] = (
         ),
         "The engine process ended; every request in flight is lost and the server answers 500 or stops.",
         "The first error of the engine or a worker above it is the cause; start the server anew.",
+        Constraint.SERVER_DOWN,
     ),
     Failure(
         "worker_failed",
@@ -102,6 +103,7 @@ ENTRIES: tuple[Failure, ...] = (
         ),
         "A worker process raised an error in a step.",
         "The exception in the trace below it is the cause.",
+        Constraint.SERVER_DOWN,
     ),
     Failure(
         "step_timed_out",
@@ -110,6 +112,7 @@ ENTRIES: tuple[Failure, ...] = (
         "A worker did not answer in time: it hangs, or compiles.",
         "Look for a rank that died first; raise VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS only where a "
         "compilation is known to be the cause.",
+        Constraint.SERVER_DOWN,
         pattern=r"RPC call to (?P<call>\w{1,60}) timed out",
     ),
     Failure(
@@ -122,6 +125,7 @@ ENTRIES: tuple[Failure, ...] = (
         ),
         "The engine crashed and printed the batch it was working on.",
         "The error beside it is the cause.",
+        Constraint.SERVER_DOWN,
     ),
     Failure(
         "no_kv_space_preemption",

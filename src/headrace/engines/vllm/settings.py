@@ -12,7 +12,7 @@ from headrace.engines.versions import Version
 from headrace.models.layers import LayerKind
 from headrace.quantities import Origin
 
-OLDEST, NEWEST = Version(0, 20, 0), Version(0, 33, 0)
+OLDEST, NEWEST = Version(0, 20, 2), Version(0, 33, 0)  # the first and the last that flags.tsv was read from
 TABLE = FlagTable("vLLM", Path(__file__).with_name("flags.tsv"), {}, underscores=True)
 
 # Off in 0.25.1, on in 0.28.0 (config/model.py::is_prefix_caching_supported); what lies between was not read.

@@ -166,7 +166,10 @@ class ServerMetrics:
         lines += _family(
             "sglang:cuda_graph_passes_total", "Total number of forward passes by CUDA graph.", "counter"
         )
-        for mode, count in (("prefill_none", load.prefills_done), ("decode_full", load.decode_steps_done)):
+        for mode, count in (
+            ("prefill_none", load.prefills_done),
+            ("decode_cuda_graph", load.decode_steps_done),
+        ):
             lines.append(
                 f"sglang:cuda_graph_passes_total{_labels({**self._scheduler_labels, 'mode': mode})} "
                 f"{float(count)}"
