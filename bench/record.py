@@ -17,6 +17,7 @@ import resource
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import uvloop
@@ -133,6 +134,43 @@ def measure(servers: int, seconds: float, every_seconds: float) -> None:
         sys.exit(f"{samples:,} samples were taken and {kept:,} are in the recording")
 
 
+def verdict(folder: Path) -> None:
+    """Makes a recording of 8 servers × 1 h at 1 Hz from the captured pages, and times a diagnosis of it."""
+    from headrace import api
+    from headrace.clock import VirtualClock
+    from headrace.durable.disk import RealDisk
+    from headrace.engines.sglang.metrics import page_lines, read_metrics
+    from headrace.observe.recording.form import ServerAbout
+    from headrace.observe.recording.writer import RecordingWriter
+
+    lines = page_lines()
+    pages = [
+        read_metrics(path.read_bytes(), "0.5.12", lines)
+        for path in sorted(folder.glob("metrics_during_?.txt"))
+    ]
+    clock = VirtualClock()
+    with tempfile.TemporaryDirectory() as name:
+        writer = RecordingWriter(Path(name) / "r", RealDisk(), clock, every_seconds=1.0)
+        for server in range(8):
+            writer.about(f"http://s{server}", ServerAbout(engine="sglang", engine_version="0.5.12"))
+        for second in range(3600):
+            for server in range(8):
+                page = pages[second // 10 % len(pages)]
+                made = {**page.counters, "output_tokens": page.counters["output_tokens"] + 640.0 * second}
+                writer.add(f"http://s{server}", float(second), replace(page, counters=made))
+            if second % 5 == 4:
+                writer.flush()
+        writer.close()
+        began, cpu = time.perf_counter(), time.process_time()
+        api.diagnose(
+            Path(name) / "r", gpu="RTX PRO 6000 Blackwell Server", model="Qwen/Qwen3.6-27B", window=0
+        )
+        print(
+            f"a verdict from 8 servers × 1 h at 1 Hz: {time.perf_counter() - began:.2f} s, "
+            f"{time.process_time() - cpu:.2f} s CPU"
+        )
+
+
 def main() -> None:
     asked = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     asked.add_argument("--servers", type=int, default=1000)
@@ -146,6 +184,7 @@ def main() -> None:
     ready.wait(30)
     try:
         measure(options.servers, options.seconds, options.every)
+        verdict(shared_folder() / CAPTURE)
     finally:
         server.kill()
         server.join()

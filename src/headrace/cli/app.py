@@ -64,6 +64,8 @@ _PANEL_OF = {
     "record": "Look",
     "diagnose": "Look",
     "plan": "Decide",
+    "predict": "Decide",
+    "simulate": "Decide",
     "gpus": "Decide",
     "model": "Decide",
     "fleet": "Change",

@@ -212,6 +212,8 @@ def missing(view: View) -> tuple[str, ...]:
     ways = conduct(server.engine)
     asked = ways.load_told_at
     lacking: list[str] = []
+    if view.is_idle:
+        lacking.append("a window in which requests run: ask again while the job is under way")
     if value("running") is None:
         lacking.append(f"running and queued requests: headrace diagnose http://HOST:PORT reads {asked}")
     elif value("queued") is None:
@@ -221,7 +223,7 @@ def missing(view: View) -> tuple[str, ...]:
     if value("output_tokens_per_s") is None and value("output_tokens_per_s_per_gpu") is None:
         lacking.append("throughput as the server counts it: one decode or stats line of its log")
     if value("kv_usage") is None:
-        lacking.append("the KV pool's usage: the same line")
+        lacking.append("the KV pool's usage: a decode or stats line of the log, or a metrics page")
     if value("cache_hit_rate") is None:
         lacking.append(ways.hits_told_at)
     if view.context.model is None and not server.model:

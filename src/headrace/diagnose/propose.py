@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.diagnose.estimate import more_running, narrowed_by, throughput
+from headrace.diagnose.finding import Side, side_of
 from headrace.diagnose.judge import Verdict
 from headrace.diagnose.ladder import LadderRung
+from headrace.diagnose.mending import mending
 from headrace.diagnose.view import View
 from headrace.engines.advice import Change, next_changes
 from headrace.engines.launch_line import LaunchLine
@@ -93,7 +95,12 @@ def propose(view: View, verdict: Verdict, rungs: Sequence[LadderRung]) -> tuple[
             seen.add(key)
             chosen.append(proposal)
     chosen.sort(key=lambda proposal: (proposal.accuracy, proposal.needs_restart))
-    return tuple(chosen)
+    mends = tuple(
+        Proposal((), text, needs_restart=True) for text in mending(view, verdict.binding.constraint)
+    )
+    if mends and side_of(verdict.binding.constraint) is Side.STATE:
+        return mends  # more requests or other sizes are no help to a server that has ended
+    return (*chosen, *mends)
 
 
 def _worth(proposal: Proposal) -> float:

@@ -1,17 +1,13 @@
 """A whole log as a stream of events, whatever it is wrapped in, in memory that does not grow with it.
 
-Read in bounded pieces: a line of gigabytes keeps its first 256 KiB, the rest is skipped. Compressed logs
-(.gz) are read as they are, up to a limit. Lines that a container runtime cut are joined again.
+Lines that a container runtime cut are joined again; lines of a shape met before are read in one go.
 """
 
 from __future__ import annotations
 
-import gzip
 import io
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -21,6 +17,7 @@ from headrace.engines.llamacpp import logs as llamacpp_logs
 from headrace.engines.log_event import LogEvent
 from headrace.engines.log_lines import MAX_LINE_CHARACTERS, LogLine, second_header, uncoloured, unwrap
 from headrace.engines.log_shapes import Shapes
+from headrace.engines.log_texts import Limits, Texts
 from headrace.engines.sglang import failures as sglang_failures
 from headrace.engines.sglang import logs as sglang_logs
 from headrace.engines.vllm import failures as vllm_failures
@@ -39,32 +36,12 @@ CATALOGUES: dict[str, Catalogue] = {
     "llamacpp": llamacpp_logs.CATALOGUE,
 }
 _FAMILIES = (*sglang_logs.FAMILIES, *vllm_logs.FAMILIES)
-_BLOCK_BYTES = 1 << 17
 _YEAR_SECONDS = 366 * 86_400  # of 2000, the year that stands for an untold one
 _HALF_YEAR = _YEAR_SECONDS / 2
 _MAX_CUT_LINES = 64  # hosts whose cut lines wait for their rest at once
 _SETTLED = 200  # events of one engine, and none of another, after which lines without a header are its own
 _TROUBLE = frozenset(("failure", "warning", "note", "traceback"))
 _ANYBODYS = SHARED_IDS | {"exception", ""}
-_OTHER_FORMATS = {
-    b"\x28\xb5\x2f\xfd": "zstd",
-    b"\xfd7zXZ": "xz",
-    b"BZh": "bzip2",
-    b"PK\x03\x04": "zip",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How much of a log is read.
-
-    Attributes:
-        line_bytes: kept of one line; what is beyond is skipped.
-        unpacked_bytes: read out of a compressed log at most; a note says where that was not all.
-    """
-
-    line_bytes: int = MAX_LINE_CHARACTERS
-    unpacked_bytes: int = 16 << 30
 
 
 def explained(failure: str, engine: str | None = None) -> Failure | None:
@@ -107,13 +84,11 @@ class LogReader:
                 f"no log of the engine '{engine}' can be read.{nearest(engine, PARSERS)} "
                 f"Known: {', '.join(PARSERS)}."
             )
-        self.lines = 0
-        self.overlong = 0
         self.kinds: Counter[str] = Counter()
         self.engines: Counter[str] = Counter()
-        self.notes: list[str] = []
         self._source = source
-        self._limits = limits or Limits()
+        self._texts = Texts(limits or Limits())
+        self._lines = 0
         self._order = list(PARSERS) if engine is None else [engine]
         self._told = engine or ""
         self._shapes = Shapes(_FAMILIES)
@@ -122,6 +97,21 @@ class LogReader:
         self._pieces: dict[str, tuple[LogLine, io.StringIO]] = {}
         self._last_seconds: float | None = None
         self._years_seconds = 0.0
+
+    @property
+    def lines(self) -> int:
+        """Lines read so far, empty ones too."""
+        return self._lines + self._texts.blank
+
+    @property
+    def overlong(self) -> int:
+        """Lines of which only the beginning was read, so far."""
+        return self._texts.overlong
+
+    @property
+    def notes(self) -> list[str]:
+        """What was cut or damaged, for people."""
+        return self._texts.notes
 
     @property
     def understood(self) -> int:
@@ -142,7 +132,7 @@ class LogReader:
             yield from self._events(self._source)
 
     def _events(self, stream: BinaryIO) -> Iterator[LogEvent]:
-        for text in self._texts(stream):
+        for text in self._texts.read(stream):
             found = self._met(text)
             if found is not None:
                 yield found
@@ -178,14 +168,14 @@ class LogReader:
         self._in_trace = False
         if not has_year and found.time_seconds is not None:
             found.time_seconds = self._in_order(found.time_seconds)
-        self.lines += 1
+        self._lines += 1
         self.kinds[found.kind] += 1
         self.engines[engine] += 1
         return found
 
     def _read(self, text: str) -> LogEvent | None:
         """What a line says, read the long way."""
-        self.lines += 1
+        self._lines += 1
         found = self._parse(text)
         if found is not None:
             self.kinds[found.kind] += 1
@@ -280,98 +270,3 @@ class LogReader:
         whole.time_seconds = first.time_seconds if first.time_seconds is not None else whole.time_seconds
         whole.host = whole.host or first.host
         return whole
-
-    def _texts(self, stream: BinaryIO) -> Iterator[str]:
-        """The lines as text, none longer than the limit."""
-        opened = io.BufferedReader(_Raw(stream), 1 << 16)
-        begin = opened.peek(8)[:8]
-        for magic, name in _OTHER_FORMATS.items():
-            if begin.startswith(magic):
-                raise InputError(f"the log is compressed with {name}, which is not read. Unpack it first.")
-        if begin[:2] == b"\x1f\x8b":
-            with gzip.open(opened) as unpacked:
-                yield from self._gzip_texts(_Raw(unpacked, self._limits.unpacked_bytes))
-        elif begin[:2] in (b"\xff\xfe", b"\xfe\xff"):  # a PowerShell redirection writes UTF-16
-            yield from self._wide_texts(io.TextIOWrapper(opened, "utf-16", "replace", newline="\n"))
-        else:
-            yield from self._plain_texts(opened)
-
-    def _plain_texts(self, stream: BinaryIO) -> Iterator[str]:
-        """The lines of UTF-8, read in blocks; of a line longer than the limit, its beginning."""
-        limit = self._limits.line_bytes
-        read = getattr(stream, "read1", stream.read)
-        begun: list[bytes] = []  # pieces of a line that has not ended yet
-        size = 0
-        while block := read(_BLOCK_BYTES):
-            end = block.rfind(b"\n") + 1
-            if not end:
-                if size <= limit:
-                    begun.append(block)
-                size += len(block)
-                continue
-            begun.append(block[:end])
-            whole = b"".join(begun)
-            begun = [block[end:]] if end < len(block) else []
-            size_before, size = size, len(block) - end
-            first_end = whole.find(b"\n")
-            if max(first_end, size_before) > limit:
-                self.overlong += 1
-                yield whole[:limit].decode("utf-8", "replace")
-                whole = whole[first_end + 1 :]
-            if whole:
-                yield from self._split(whole.decode("utf-8", "replace"))
-        if begun:
-            if size > limit:
-                self.overlong += 1
-            yield b"".join(begun)[:limit].decode("utf-8", "replace").rstrip("\r")
-
-    def _split(self, block: str) -> list[str]:
-        """The lines of a block that ends with one."""
-        lines = block[:-1].split("\n")
-        if "\r" in block:
-            lines = [line.rstrip("\r") for line in lines]
-        limit = self._limits.line_bytes
-        if len(block) > limit:
-            self.overlong += sum(1 for line in lines if len(line) > limit)
-            lines = [line[:limit] for line in lines]
-        return lines
-
-    def _gzip_texts(self, raw: _Raw) -> Iterator[str]:
-        try:
-            yield from self._plain_texts(io.BufferedReader(raw, 1 << 16))
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            self.notes.append(f"the compressed log is damaged or cut after {raw.count:,} bytes: {error}")
-        if raw.count >= self._limits.unpacked_bytes:
-            self.notes.append(
-                f"the compressed log was read up to {raw.count:,} bytes, the limit; unpack it to read all"
-            )
-
-    def _wide_texts(self, stream: io.TextIOWrapper) -> Iterator[str]:
-        limit = self._limits.line_bytes
-        while text := stream.readline(limit):
-            if len(text) == limit and text[-1] != "\n":
-                self.overlong += 1
-                while (rest := stream.readline(limit)) and rest[-1] != "\n":
-                    pass
-            yield text.rstrip("\r\n")
-
-
-class _Raw(io.RawIOBase):
-    """Any binary stream (a pipe, BytesIO) as one that can be buffered and peeked into."""
-
-    def __init__(self, stream: BinaryIO | gzip.GzipFile, limit: int | None = None) -> None:
-        self._stream = stream
-        self._limit = limit
-        self.count = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: object) -> int:
-        view = memoryview(buffer)  # type: ignore[arg-type]
-        wanted = len(view) if self._limit is None else min(len(view), self._limit - self.count)
-        read = getattr(self._stream, "read1", self._stream.read)
-        data = (read(wanted) or b"") if wanted > 0 else b""
-        view[: len(data)] = data
-        self.count += len(data)
-        return len(data)

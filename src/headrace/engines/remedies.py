@@ -52,8 +52,8 @@ _EDITS: dict[Lever, dict[str, tuple[tuple[str, str], ...]]] = {
         ),
     },
     Lever.MORE_RESERVE: {
-        "sglang": (("--schedule-conservativeness 1.3", "fewer admitted at once"),),
-        "vllm": (("--max-num-seqs {n}", "fewer admitted at once"),),
+        "sglang": (("--schedule-conservativeness 1.3", "requests that run side by side"),),
+        "vllm": (("--max-num-seqs {n}", "requests that run side by side"),),
     },
     Lever.FRONTEND_PROCESSES: {
         "sglang": (("--tokenizer-worker-num {n}", "CPU cores"),),

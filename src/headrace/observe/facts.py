@@ -20,7 +20,7 @@ from headrace.net.redact import redact, without_user
 from headrace.observe import facts_schema as schema
 from headrace.observe.flags_text import read_flags
 from headrace.observe.observation import ClientFacts, Observation, ServerObservation
-from headrace.observe.readings import BY_RANK, CLIENT, READINGS, Scope
+from headrace.observe.readings import BY_RANK, CLIENT, READINGS, Scope, largest
 from headrace.quantities import Origin, Quantity, derived
 
 _NUMBER = re.compile(r"\s*([-+]?[\d,_]*\.?\d+(?:[eE][-+]?\d+)?)\s*(%)?\s*$")
@@ -118,7 +118,14 @@ class _Reader:
             else:
                 quantity = self._quantity(("observed", word), value, meaning.unit)
             if quantity is not None:
-                found[word] = self._per_server(word, quantity, scope, replicas, counts["data_parallel"])
+                one = self._per_server(word, quantity, scope, replicas, counts["data_parallel"])
+                if one.value > largest(word):
+                    self._warn(
+                        ("observed", word),
+                        f"observed.{word} is {one.value:g} per server; up to {largest(word):g} is read.",
+                    )
+                    continue
+                found[word] = one
         return ServerObservation(
             name="server",
             engine=engine_word(self._text("engine")),

@@ -17,7 +17,7 @@ from headrace.net.http import HttpClient, HttpFailure
 from headrace.net.redact import redact, without_user
 from headrace.observe.live_engines import Reader, find_engine
 from headrace.observe.observation import ServerObservation
-from headrace.observe.readings import READINGS
+from headrace.observe.readings import READINGS, drop_low_cap
 from headrace.observe.track import Track
 from headrace.quantities import Origin, Quantity
 
@@ -114,6 +114,7 @@ def _told(engine: Reader, track: Track, name: str, misses: int) -> ServerObserva
     for word, (value, source) in told.capacities.items():
         capacities[word] = Quantity(value, READINGS[word].unit, Origin.REPORTED, source)
     notes = [*told.notes, *seen.notes]
+    drop_low_cap(seen.readings, capacities, notes)
     if misses:
         looks = misses + len(track.seconds)
         notes.append(f"{misses} of {looks} looks got no answer: the server is overloaded, or went away.")

@@ -22,7 +22,7 @@ from headrace.observe.log_series import Series
 from headrace.observe.log_settings import read_settings
 from headrace.observe.log_start import PREFILL_GAUGES, Ranks, Start
 from headrace.observe.observation import Event, Observation, ServerObservation
-from headrace.observe.readings import READINGS
+from headrace.observe.readings import READINGS, drop_low_cap
 from headrace.quantities import Origin
 
 MAX_HOSTS = 1024
@@ -250,7 +250,9 @@ class LogCollector:
         lines_of = ranks if start.is_labelled and not start.is_whole else 1
         merged = Merged(start, lines_of, always_tells_retractions=engine == "sglang")
         readings, window = merged.readings()
+        notes += merged.impossible()
         capacities = read_capacities(start, ranks)
+        drop_low_cap(readings, capacities, notes)
         if engine == "vllm" and "attention_block_tokens" in capacities and "kv_capacity_tokens" in capacities:
             notes.append(
                 "kv_capacity_tokens is the concurrency at the longest request × its length: blocks hold "

@@ -7,7 +7,7 @@ import numpy as np
 from headrace.observe.log_series import Series
 from headrace.observe.log_start import PREFILL_GAUGES, Start
 from headrace.observe.observation import Column, Window
-from headrace.observe.readings import READINGS, Scope
+from headrace.observe.readings import READINGS, Scope, largest
 from headrace.observe.steady import queue_grows, steady_window, typical
 from headrace.quantities import Origin, Quantity
 
@@ -48,6 +48,7 @@ class Merged:
         self._ranks = ranks
         self.samples = sum(len(series.samples) for series in self._series.values())
         self.has_times = any(series.has_times for series in self._series.values())
+        self._impossible: dict[str, int] = {}
         self.times: Column = np.empty(0)
         self.gauges: dict[str, Column] = {}
         self.counts: dict[str, Column] = {}
@@ -61,6 +62,11 @@ class Merged:
         densest = max(tables, key=lambda rank: len(tables[rank][0]))
         axis = tables[densest][0]
         words = {word for _, gauges, _ in tables.values() for word in gauges}
+        for _, gauges, _ in tables.values():
+            for word, values in gauges.items():
+                beyond = ~((values >= 0) & (values <= largest(word))) & np.isfinite(values)
+                values[beyond] = np.nan
+                self._impossible[word] = self._impossible.get(word, 0) + int(beyond.sum())
         for rank, (times, gauges, counts) in tables.items():
             at = np.arange(len(axis))
             edges = at
@@ -82,6 +88,14 @@ class Merged:
                 total = total * (self._ranks / len(self._parts))  # ranks whose lines are not in this log
             self.gauges[word] = total
         self.times = axis - axis[0]
+
+    def impossible(self) -> list[str]:
+        """What was left out because no server shows it."""
+        return [
+            f"{count} readings of {word} are below 0 or above {largest(word):g}; they are not used."
+            for word, count in sorted(self._impossible.items())
+            if count
+        ]
 
     def by_rank(self) -> dict[str, dict[str, float]]:
         if len(self._parts) < 2:
@@ -105,7 +119,7 @@ class Merged:
             if word not in READINGS or READINGS[word].capacity:
                 continue
             usual = typical(values[part])
-            if usual is None or not 0 <= usual[0] < 1e15:
+            if usual is None:
                 continue
             median, low, high, count = usual
             quantity = Quantity(
@@ -205,7 +219,7 @@ def read_capacities(start: Start, ranks: int) -> dict[str, Quantity]:
     for word, by_rank in start.capacities.items():
         if word not in READINGS or not READINGS[word].capacity:
             continue
-        values = [value for _, value in by_rank.values() if 0 <= value < 1e15]
+        values = [value for _, value in by_rank.values() if 0 <= value <= largest(word)]
         if not values:
             continue
         mean = sum(values) / len(values)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from headrace.engines.llamacpp.metrics import read_metrics as read_llamacpp
-from headrace.engines.metrics import Page
+from headrace.engines.metrics import MAX_PAGE_BYTES, Page
 from headrace.engines.sglang.metrics import read_metrics as read_sglang
 from headrace.engines.vllm.metrics import read_metrics as read_vllm
 from headrace.observe.observation import Observation, ServerObservation
@@ -18,6 +20,12 @@ def is_metrics_page(text: str) -> bool:
     lines = [line for line in text.splitlines()[:200] if line.strip()]
     marked = sum(1 for line in lines if line.startswith((*_PREFIXES, *_MARKS)))
     return bool(lines) and marked > len(lines) / 2
+
+
+def read_page_file(path: Path) -> bytes:
+    """The beginning of a saved page, up to what is read of one."""
+    with path.open("rb") as stream:
+        return stream.read(MAX_PAGE_BYTES)
 
 
 def read_metrics_page(page: bytes, name: str, version: str | None = None) -> Observation:

@@ -6,8 +6,11 @@ A `Scope` says how a reading adds up: what a fleet of eight servers shows is eig
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+
+from headrace.quantities import Quantity
 
 
 class Scope(StrEnum):
@@ -110,6 +113,28 @@ READINGS: dict[str, Word] = {
     "cuda_graph_max_bs": Word("requests", _E, "largest batch with a captured graph", True),
 }
 """Reading word → what it is. All are per server in a `ServerObservation`."""
+
+# above these a number is no reading of one server. Engines run some thousands of requests; the fastest GPUs
+# (hardware/data) read some 10^13 bytes per second, and no token takes less than a byte.
+_LARGEST = {"fraction": 1.05, "requests": 1e6, "tokens": 1e13, "tokens/s": 1e12, "percent": 105.0}
+LARGEST = 1e15
+
+
+def largest(word: str) -> float:
+    """Returns the largest value that a reading or capacity of this word can have, in its unit."""
+    return _LARGEST.get(READINGS[word].unit, LARGEST) if word in READINGS else LARGEST
+
+
+def drop_low_cap(readings: Mapping[str, Quantity], capacities: dict[str, Quantity], notes: list[str]) -> None:
+    """Takes a cap away, with a note, that is below what runs: it belongs to another start, or to one rank."""
+    running, cap = readings.get("running"), capacities.get("cap")
+    if running is not None and cap is not None and running.value > 1.1 * cap.value + 1:
+        del capacities["cap"]
+        notes.append(
+            f"the evidence contradicts itself: {running.value:,.0f} requests run where at most "
+            f"{cap.value:,.0f} may ({cap.source}); that cap is not used."
+        )
+
 
 BY_RANK: dict[str, str] = {
     "kv_usage_by_rank": "fraction",

@@ -25,7 +25,7 @@ from headrace.observe.gpus.nvidia_smi import GpuRow, is_gpu_csv, read_gpu_file
 from headrace.observe.job_folder import is_job_folder, read_job_folder
 from headrace.observe.live import observe_server
 from headrace.observe.log import read_log
-from headrace.observe.metrics_file import is_metrics_page, read_metrics_page
+from headrace.observe.metrics_file import is_metrics_page, read_metrics_page, read_page_file
 from headrace.observe.observation import Event, Observation, ServerObservation
 from headrace.observe.prometheus import PREFIX, parse_source, read_range
 from headrace.observe.recording.observed import read_recorded
@@ -135,7 +135,7 @@ def _read_one(target: str, options: Options, stdin: BinaryIO | None) -> tuple[Ob
     if path.suffix.lower() in (".yaml", ".yml") or _looks_like_facts(begin):
         return _with_log(*read_facts(path, strict=options.strict), options)
     if is_metrics_page(begin[:65_536].decode("utf-8", "replace")):
-        return read_metrics_page(path.read_bytes(), target, options.engine_version), False
+        return read_metrics_page(read_page_file(path), target, options.engine_version), False
     return read_log(path, target, options.engine), False
 
 
@@ -193,7 +193,7 @@ def _with_log(facts: Observation, log: Path | None, options: Options) -> tuple[O
         with log.open("rb") as stream:
             begin = stream.read(65_536)
         if is_metrics_page(begin.decode("utf-8", "replace")):
-            read = read_metrics_page(log.read_bytes(), log.name, stated.engine_version)
+            read = read_metrics_page(read_page_file(log), log.name, stated.engine_version)
         else:
             known = stated.engine if stated.engine in facts_schema.ENGINES else None
             read = read_log(log, log.name, known or options.engine, stated.data_parallel)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -9,12 +10,11 @@ import numpy as np
 
 from headrace.engines.metrics import Page
 from headrace.observe.observation import Column, Event, Window
-from headrace.observe.readings import BY_RANK, READINGS
+from headrace.observe.readings import BY_RANK, LARGEST, READINGS, largest
 from headrace.observe.steady import Growth, growth, queue_grows, steady_window, typical
 from headrace.quantities import Origin, Quantity
 
 STALE_SECONDS = 10.0  # gauges and counters that stand still for so long, while requests are said to run
-LARGEST = 1e15  # a reading above this is no reading
 
 
 @dataclass(slots=True)
@@ -55,6 +55,8 @@ class Series:
     def rate(self) -> Column | None:
         """Output tokens per second by the counter, else as the server's gauge says; None without either."""
         counted = self.counters.get("output_tokens")
+        if counted is not None:
+            counted = _within(counted, LARGEST)
         if counted is not None and np.isfinite(counted).sum() > 1:
             return _per_interval(self.seconds, counted)
         return self.gauges.get("output_tokens_per_s")
@@ -110,8 +112,15 @@ class _Reducer:
     def __init__(self, series: Series, steady: tuple[float, float] | None) -> None:
         self._series, self._times = series, series.seconds
         self._found = Reduced(series.seconds, notes=list(series.notes))
-        self._gauges, self._counters, self._names = series.gauges, series.counters, series.names
-        self._ranks = series.ranks
+        self._gauges = {word: _within(values, largest(word)) for word, values in series.gauges.items()}
+        for word in sorted(self._gauges):
+            shown = int(np.isfinite(series.gauges[word]).sum())
+            if beyond := shown - int(np.isfinite(self._gauges[word]).sum()):
+                self._found.notes.append(
+                    f"{beyond} readings of {word} are below 0 or above {largest(word):g}; they are not used."
+                )
+        self._counters = {word: _within(values, LARGEST) for word, values in series.counters.items()}
+        self._names, self._ranks = series.names, series.ranks
         self._first, self._last, self._found.window = steady_window(
             self._times, self._gauges.get("running"), steady
         )
@@ -289,7 +298,8 @@ class _Reducer:
         for word, ranks in self._series.by_rank.items():
             if f"{word}_by_rank" not in BY_RANK:
                 continue
-            usual = {rank: typical(values[self._first : self._last + 1]) for rank, values in ranks.items()}
+            part = slice(self._first, self._last + 1)
+            usual = {rank: typical(_within(values[part], largest(word))) for rank, values in ranks.items()}
             medians = {rank: found[0] for rank, found in sorted(usual.items()) if found is not None}
             if medians:
                 self._found.by_rank[f"{word}_by_rank"] = medians
@@ -304,11 +314,13 @@ class _Reducer:
 
 
 def as_column(values: Sequence[float | None]) -> Column:
-    """Values as a column: NaN for None, and for what is no reading (negative, infinite, beyond 1e15)."""
-    column = np.array([np.nan if value is None else value for value in values], dtype=np.float64)
-    column[~(np.abs(column) < LARGEST)] = np.nan
-    column[column < 0] = np.nan
-    return column
+    """Values as a column, NaN for None."""
+    return np.array([math.nan if value is None else value for value in values], dtype=np.float64)
+
+
+def _within(values: Column, limit: float) -> Column:
+    """The column without what is no reading: negative, infinite, or beyond the limit."""
+    return np.where((values >= 0) & (values <= limit), values, np.nan)
 
 
 def _per_interval(times: Column, values: Column) -> Column:

@@ -19,7 +19,7 @@ _ORIGINS = {
 
 
 def digits(value: float) -> str:
-    """Returns a number with three significant digits, whole from 100 on: `0.455`, `12.1`, `5,040`."""
+    """Returns a number with two decimals below 10, one below 100, else none: `0.46`, `12.1`, `5,040`."""
     if value == 0:
         return "0"
     if abs(value) >= 99.95:
@@ -41,6 +41,8 @@ def scaled(value: float, unit: str) -> str:
         return f"{digits(value / 1e9)} GFLOP/token"
     if unit == "parameters":
         return f"{value / 1e9:,.3f} B"
+    if unit == "s" and 0 < abs(value) < 1:
+        return f"{digits(value * 1e3)} ms"
     if unit in {"units", "tokens"}:
         return f"{value:,.0f}" + (" tokens" if unit == "tokens" else "")
     return f"{digits(value)} {unit}".rstrip()

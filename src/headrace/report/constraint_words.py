@@ -32,7 +32,7 @@ HEADLINES: dict[Constraint, str] = {
     Constraint.POWER_THERMAL: "power or heat holds the clock down",
     Constraint.RUNAWAY_LENGTH: "answers that do not end",
     Constraint.COLD_START: "the servers are still warming up",
-    Constraint.CONFIGURATION_ERROR: "a server would not start so",
+    Constraint.CONFIGURATION_ERROR: "what is set or installed does not work so",
     Constraint.NOT_LIMITED: "nothing holds it back",
     Constraint.UNKNOWN: "the evidence does not tell",
 }

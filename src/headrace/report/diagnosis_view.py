@@ -14,7 +14,7 @@ from headrace.diagnose.estimate import spelled
 from headrace.diagnose.finding import Finding
 from headrace.diagnose.propose import Proposal
 from headrace.quantities import Quantity
-from headrace.report.amounts import digits, origin, scaled
+from headrace.report.amounts import amount, digits, origin, scaled
 from headrace.report.constraint_words import HEADLINES, sureness
 from headrace.report.figures import printable, several
 from headrace.words import Constraint
@@ -28,10 +28,11 @@ _ANSWERS = {
 }
 _READ = (
     "How to read this: throughput is running × rate per running request. The ladder lists every cap on "
-    "running "
-    "requests, each without the lower ones, and ends with what sets the time of a step. Marks: ● sure, ◐ "
-    "likely, "
-    "○ possible. --all shows all evidence, --explain NAME unfolds a number, --json has everything."
+    "running requests, each without the lower ones, and ends with what sets the time of a step. "
+)
+_MORE = (
+    "Marks: ● sure, ◐ likely, ○ possible. --all shows all evidence, --explain NAME unfolds a number, "
+    "--json has everything."
 )
 
 
@@ -67,7 +68,8 @@ def diagnosis_view(
     for label, lines in rows:
         for index, line in enumerate(lines):
             table.add_row(label if index == 0 else "", line)
-    return Group(table, Text(_READ, style="dim"))
+    read = _READ + _MORE if len(diagnosis.ladder) > 1 else _MORE
+    return Group(table, Text(read, style="dim"))
 
 
 def _text(text: str, style: str = "") -> Text:
@@ -240,10 +242,17 @@ def _proposal(index: int, proposal: Proposal, everything: bool) -> Iterator[Text
 
 
 def _claims(diagnosis: Diagnosis, everything: bool) -> Iterator[Text]:
+    told: set[str] = set()
     for answer in diagnosis.comparison.claims:
         yield _text(f"“{answer.claim}” {_ANSWERS[answer.answer]}")
-        for because in answer.because if everything else _telling(answer.because):
-            yield _text(f"  {because}", "dim")
+        because = answer.because if everything else _telling(answer.because)
+        known = [] if everything else [text for text in because if text in told]
+        for text in because:
+            if text not in known:
+                yield _text(f"  {text}", "dim")
+        if known and len(known) == len(because):
+            yield _text("  by the same figures as above", "dim")
+        told.update(because)
 
 
 def _telling(because: tuple[str, ...]) -> tuple[str, ...]:
@@ -317,14 +326,7 @@ def explanation(name: str, quantity: Quantity) -> RenderableType:
     return Group(*_unfold(name, quantity, 0))
 
 
-_DEEPEST = 12
-
-
 def _unfold(name: str, quantity: Quantity, depth: int) -> Iterator[Text]:
-    low, high = quantity.range
-    spread = f" ({digits(low)} … {digits(high)})" if (low, high) != (quantity.value, quantity.value) else ""
-    value = scaled(quantity.value, quantity.unit)
-    yield _text(f"{'  ' * depth}{name} = {value}{spread}  [{origin(quantity)}] {quantity.source}")
-    if depth < _DEEPEST:
-        for key, inner in quantity.inputs.items():
-            yield from _unfold(key, inner, depth + 1)
+    yield _text(f"{'  ' * depth}{name} = {amount(quantity)}  [{origin(quantity)}] {quantity.source}")
+    for key, inner in quantity.inputs.items():
+        yield from _unfold(key, inner, depth + 1)

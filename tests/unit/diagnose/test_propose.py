@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from headrace.diagnose.pipeline import diagnose
+from headrace.diagnosing import context_of
 from headrace.engines import planner
 from headrace.engines.launch_line import LaunchLine
+from headrace.engines.vllm.failures import CATALOGUE
+from headrace.observe.observation import Event, Observation, ServerObservation
 from headrace.words import Constraint, Lever
 from tests.unit.diagnose.stories import DENSE, HYBRID, STORIES, judged, told, view
 
@@ -86,3 +90,21 @@ def test_estimates_lie_between_nothing_and_proportional() -> None:
 def test_a_given_load_asks_for_no_more_in_flight() -> None:
     found = judged(told(DENSE, client={"load": "given"}))
     assert not any(Lever.CLIENT_IN_FLIGHT in proposal.levers for proposal in found.proposals)
+
+
+@pytest.mark.parametrize("first", ["CUDA out of memory. Tried to allocate 2 GiB", "Address already in use"])
+def test_a_server_that_ended_is_mended_and_not_given_more(first: str) -> None:
+    """The catalogue's own sentence of what mends it; more requests in flight are no help to it."""
+    events = tuple(
+        Event(entry.id, str(entry.severity), 1, text)
+        for text, entry in ((text, CATALOGUE.find(text)) for text in (first, "EngineDeadError: x"))
+        if entry is not None
+    )
+    server = ServerObservation("log", "vllm", events=events)
+    seen = Observation((server,))
+    found = diagnose(seen, context_of(seen))
+    expected = CATALOGUE.find(first)
+    assert expected is not None
+    assert found.binding.constraint is expected.constraint is Constraint.CONFIGURATION_ERROR
+    assert found.proposals[0].change == expected.mend
+    assert all(proposal.gain is None for proposal in found.proposals)

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.engines.log_reader import Limits, LogReader, explained, parse_line
+from headrace.engines.log_reader import LogReader, explained, parse_line
+from headrace.engines.log_texts import Limits
 from headrace.errors import InputError, UsageError
 
 SGLANG = "[2026-03-04 05:06:07] Decode batch, #running-req: {}, #token: 400, token usage: 0.25, #queue-req: 8"
@@ -272,3 +273,11 @@ def test_memory_does_not_grow_with_the_log() -> None:
         pass
     assert tracemalloc.get_traced_memory()[1] < 1 << 20
     tracemalloc.stop()
+
+
+def test_a_bomb_of_many_lines_ends_at_the_largest_ratio() -> None:
+    limits = Limits(unpacked_freely_bytes=1 << 20, largest_ratio=250)
+    log = reader(gzip.compress(b"\n" * (20 << 20)), limits=limits)
+    assert list(log) == []
+    assert log.lines < 8 << 20
+    assert "the limit" in log.notes[0]

@@ -293,3 +293,13 @@ def test_every_public_log_is_read(shared: Path) -> None:
         json.dumps(found.to_json(), allow_nan=False)
         loaded += bool(found.servers[0].readings)
     assert loaded >= 25
+
+
+def test_readings_that_no_server_shows_are_told_and_not_used() -> None:
+    line = (
+        "[2026-02-03 04:05:06] Decode batch, #running-req: 1000000000, #token: 5, token usage: 61.0, "
+        "gen throughput (token/s): 5.0, #queue-req: 3\n"
+    )
+    (server,) = read_log(io.BytesIO(line.encode() * 9), "x").servers
+    assert (server.value("running"), server.value("kv_usage"), server.value("queued")) == (None, None, 3)
+    assert sum("they are not used" in note for note in server.notes) == 2

@@ -4,7 +4,7 @@
     DIR/samples-0001.jsonl.gz      lines of JSON in gzip members, one member per flush, each fsynced
 
 A line holds some seconds of one server as named columns. Members can be read while the next is being written;
-what a crash tears is the last one. `zcat` and any JSON reader do. (Why not Parquet: docs/decisions/0004.)
+what a crash tears is the last one. `zcat` and any JSON reader do. (Why not Parquet: docs/decisions/0007.)
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ def _server(
         window=seen.window,
         events=tuple(seen.events),
         settings=told.settings,
-        notes=tuple(dict.fromkeys((*told.notes, *seen.notes, *_said(drifts)))),
+        notes=tuple(dict.fromkeys((*told.notes, *seen.notes, *_not_yet(phases), *_said(drifts)))),
         missing=tuple(
             text for text in told.missing if not (text.startswith("the GPU:") and device is not None)
         ),
@@ -155,6 +155,14 @@ def drifts_of(seconds: Column, columns: Mapping[str, Column], phases: Phases | N
         if word in columns
     }
     return {word: one for word, one in found.items() if one is not None}
+
+
+def _not_yet(phases: Phases | None) -> list[str]:
+    if phases is None or phases.steady_seconds is not None:
+        return []
+    more = phases.ready_in_seconds
+    wait = f"; {more:,.0f} s more, and there is one" if more is not None else ""
+    return [f"{phases.why}{wait}: readings are over the full batch."]
 
 
 def _said(drifts: Mapping[str, Drift]) -> list[str]:
