@@ -1,4 +1,4 @@
-"""What recording a thousand servers costs: python bench/record.py [--servers 1000] [--seconds 30]
+"""What recording a thousand servers costs: python -m bench.record [--servers 1000] [--seconds 30]
 
 A small loopback server in a process of its own stands for all of them: every address of 127.0.0.0/8 reaches
 it, so each is a server of its own to the client, with its own connections. It answers /metrics with real
@@ -18,13 +18,13 @@ import sys
 import tempfile
 import time
 from dataclasses import replace
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import uvloop
 
 from bench.null_server import shared_folder
 
-PORT = 46_500
 WARM_SECONDS = 5.0  # connections are opened, and every page is read in full once
 CAPTURE = "captures/sglang/0.5.12-qwen3next"
 
@@ -56,8 +56,8 @@ def _http(body: bytes) -> bytes:
     return b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
 
 
-def serve(folder: Path, ready: multiprocessing.synchronize.Event) -> None:
-    """Serves the captured pages until it is killed."""
+def serve(folder: Path, told: Connection) -> None:
+    """Serves the captured pages until it is killed, on a free port that it tells."""
 
     async def run() -> None:
         def pages(pattern: str) -> list[bytes]:
@@ -69,8 +69,8 @@ def serve(folder: Path, ready: multiprocessing.synchronize.Event) -> None:
             b"/server_info": pages("server_info.json"),
         }
         loop = asyncio.get_running_loop()
-        await loop.create_server(_Answers, "0.0.0.0", PORT, backlog=4096)
-        ready.set()
+        server = await loop.create_server(_Answers, "0.0.0.0", 0, backlog=4096)
+        told.send(server.sockets[0].getsockname()[1])
         await asyncio.Event().wait()
 
     asyncio.Runner(loop_factory=uvloop.new_event_loop).run(run())
@@ -82,7 +82,7 @@ def cpu_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def measure(servers: int, seconds: float, every_seconds: float) -> None:
+def measure(port: int, servers: int, seconds: float, every_seconds: float) -> None:
     """Records and prints what it cost."""
     from headrace.clock import SystemClock
     from headrace.durable.disk import RealDisk
@@ -91,7 +91,7 @@ def measure(servers: int, seconds: float, every_seconds: float) -> None:
     from headrace.observe.recording.recorder import first_look, record, server_looks
     from headrace.observe.recording.writer import RecordingWriter
 
-    urls = [f"http://127.0.{number // 200 + 1}.{number % 200 + 1}:{PORT}" for number in range(servers)]
+    urls = [f"http://127.0.{number // 200 + 1}.{number % 200 + 1}:{port}" for number in range(servers)]
 
     async def run(folder: Path) -> tuple[int, float, float]:
         async with HttpClient() as http:
@@ -178,12 +178,11 @@ def main() -> None:
     asked.add_argument("--every", type=float, default=1.0)
     options = asked.parse_args()
     context = multiprocessing.get_context("spawn")
-    ready = context.Event()
-    server = context.Process(target=serve, args=(shared_folder() / CAPTURE, ready), daemon=True)
+    hear, tell = context.Pipe(duplex=False)
+    server = context.Process(target=serve, args=(shared_folder() / CAPTURE, tell), daemon=True)
     server.start()
-    ready.wait(30)
     try:
-        measure(options.servers, options.seconds, options.every)
+        measure(hear.recv(), options.servers, options.seconds, options.every)
         verdict(shared_folder() / CAPTURE)
     finally:
         server.kill()
