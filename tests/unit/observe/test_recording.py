@@ -215,6 +215,7 @@ def test_a_recorded_job_tells_lengths_with_what_is_in_flight(tmp_path: Path) -> 
         )  # fmt: skip
         flights.setdefault(server, []).append(float(begun[~done][0]))
     into.add_line(InFlight(280.0, 256, 654_676, {"math": flights}))
+    into.add_line(Answers("math", names[0], [270.0], [20.0], [99_999]))  # ended later: not counted
     into.close()
     seen = read_recorded(tmp_path / "r")
     assert seen.client is not None

@@ -49,8 +49,10 @@ def job_side(recording: Recording) -> JobSide:
         return JobSide()
     now = _end(recording)
     limits = {name: float(most) if most else None for name, most in (recording.about.sources or {}).items()}
-    made = _made(recording, now)
-    finished = {source: columns["tokens"] for source, columns in job.answers.items()}
+    # what ended after the look at what is in flight would count twice
+    answers = {source: _until(now, columns) for source, columns in job.answers.items()}
+    made = _made(recording, answers, now)
+    finished = {source: columns["tokens"] for source, columns in answers.items()}
     by_source = lengths_by_source(finished, made, limits)
     every = np.concatenate(list(finished.values())) if finished else np.empty(0)
     known_limits = {limits.get(source) for source in (*finished, *made)}
@@ -60,7 +62,7 @@ def job_side(recording: Recording) -> JobSide:
         known_limits.pop() if len(known_limits) == 1 else None,
     )
     began = max((at for at in job.runs_seconds if at <= now), default=0.0)
-    sent_now = np.concatenate([columns["sent"] for columns in job.answers.values()]) if finished else every
+    sent_now = np.concatenate([columns["sent"] for columns in answers.values()]) if finished else every
     this_run = sent_now >= began
     readings = _readings(
         recording, whole, made, float(every[this_run].sum()), int(this_run.sum()), now - began
@@ -83,12 +85,19 @@ def _end(recording: Recording) -> float:
     return float(max(last, default=0.0))
 
 
-def _made(recording: Recording, now: float) -> dict[str, MadeSoFar]:
+def _until(now: float, columns: Mapping[str, Column]) -> dict[str, Column]:
+    ended = columns["sent"] + columns["seconds"] <= now
+    return {name: values[ended] for name, values in columns.items()}
+
+
+def _made(
+    recording: Recording, answers: Mapping[str, Mapping[str, Column]], now: float
+) -> dict[str, MadeSoFar]:
     """Source → tokens made so far by its requests in flight, each by its own server's pace."""
     look = recording.job.in_flight
     if look is None:
         return {}
-    answered = [columns for columns in recording.job.answers.values() if len(columns["tokens"])]
+    answered = [columns for columns in answers.values() if len(columns["tokens"])]
     tokens = np.concatenate([columns["tokens"] for columns in answered]) if answered else np.empty(0)
     seconds = np.concatenate([columns["seconds"] for columns in answered]) if answered else np.empty(0)
     shares: dict[str, float] = {}

@@ -17,7 +17,8 @@ from headrace.observe.recording.recorder import ServerLooks, server_looks
 from headrace.observe.recording.writer import RecordingWriter
 
 FOLDER = "recording"  # in the job's output folder
-FLIGHTS_SECONDS = 30.0  # between two looks at what is in flight
+FLIGHTS_SECONDS = 30.0  # between two looks at what is in flight; more often while the job is young
+YOUNG_SECONDS = 600.0
 
 
 class JobRecorder:
@@ -67,7 +68,7 @@ class JobRecorder:
                 now = moment()
                 await self._look(now, http, writer)
                 if writer.at() >= next_flights:
-                    next_flights = writer.at() + FLIGHTS_SECONDS
+                    next_flights = writer.at() + (FLIGHTS_SECONDS if writer.at() > YOUNG_SECONDS else 0.0)
                     self._note_flights(moment(), writer)
                 self._hand_over(writer)
                 await _kept(asyncio.to_thread(writer.flush, writer.take()))
