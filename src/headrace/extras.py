@@ -12,7 +12,7 @@ EXTRA_OF: Mapping[str, str] = {
     "pyarrow": "run",
     "numba": "sim",
     "scipy": "sim",
-    "altair": "report",
+    "vl_convert": "report",
     "jinja2": "report",
     "starlette": "web",
     "uvicorn": "web",
