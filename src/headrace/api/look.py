@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from headrace.diagnose.document import Diagnosis
     from headrace.hardware.catalogue import Ask
     from headrace.observe.observation import Observation
+    from headrace.report.watch_document import WatchDocument
 
+KEY_SECONDS = 0.1  # how long a watch may take to notice that it is left
 _MAX_DIAGNOSIS_BYTES = 64 * 1024 * 1024
 
 
@@ -102,6 +104,70 @@ def report(
     if html is not None:
         _write_page(Path(html), document)
     return document
+
+
+def watch(
+    targets: str | Path | Sequence[str | Path],
+    *,
+    on_look: Callable[[WatchDocument], object],
+    every_seconds: float = 2.0,
+    looks: int | None = None,
+    leave: Callable[[], bool] = lambda: False,
+    engine: str = "",
+    engine_version: str = "",
+    gpu: str = "",
+    model: str = "",
+    flags: str = "",
+    load: str = "",
+    api_key_env: str = "",
+) -> None:
+    """Looks at servers and jobs again and again, and gives each moment to `on_look`.
+
+    Read-only, and cheap for the servers. It ends after `looks` looks, where `leave` says so (it is asked ten
+    times a second), or when every job that is watched has ended; else never.
+
+    Args:
+        targets: server URLs, also with a range of ports, and job folders.
+        every_seconds: between the beginnings of two looks; a look that takes longer is waited for.
+        engine, engine_version, gpu, model, flags, load: as for `diagnose`, told of all servers.
+
+    Raises:
+        UsageError: a target is neither a server nor a job folder.
+    """
+    import asyncio
+
+    from headrace.clock import SystemClock
+    from headrace.diagnosing import key_in, load_word
+    from headrace.net.http import HttpClient
+    from headrace.watching import Watching
+
+    key, clock = key_in(api_key_env), SystemClock()
+    named = [targets] if isinstance(targets, str | Path) else targets
+    told = {
+        "engine": engine,
+        "engine_version": engine_version,
+        "gpu": gpu,
+        "model": model,
+        "flags": flags,
+        "load": load_word(load),
+    }
+
+    async def go() -> None:
+        async with HttpClient(key) as http:
+            watching = Watching([str(target) for target in named], http, clock, told)
+            count = 0
+            while True:
+                began = clock.monotonic()
+                on_look(await watching.look())
+                count += 1
+                if leave() or watching.ended or (looks is not None and count >= looks):
+                    return
+                while (left := began + every_seconds - clock.monotonic()) > 0:
+                    await asyncio.sleep(min(left, KEY_SECONDS))
+                    if leave():
+                        return
+
+    asyncio.run(go())
 
 
 def _report_document(targets: str | Path | Sequence[str | Path], options: dict[str, Any]) -> dict[str, Any]:
