@@ -1,8 +1,9 @@
 """headrace: feeds a fleet of inference servers with an offline generation job and says what holds it back.
 
 The commands are functions here, by the same names and words: `run`, `status`, `export`, `plan`, `gpus`,
-`model`, `fleet_add`, `fleet_drain`, `fleet_remove`, `demo`, `emulate`; and `headrace.api.diagnose`, because
-`headrace.diagnose` is a package. They are loaded when first used. What they raise is in `headrace.errors`.
+`model`, `fleet_add`, `fleet_drain`, `fleet_remove`, `demo`, `emulate`, `watch`; and `headrace.api.diagnose`
+and `headrace.api.report`, because `headrace.diagnose` and `headrace.report` are packages. They are loaded
+when first used. What they raise is in `headrace.errors`.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ __all__ = [
     "plan",
     "run",
     "status",
+    "watch",
 ]
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
         plan,
         run,
         status,
+        watch,
     )
 
 

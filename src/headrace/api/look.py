@@ -72,7 +72,16 @@ def report(
     html: str | Path | None = None,
     against: str | Path | Sequence[str | Path] | None = None,
     written_at: str = "",
-    **options: Any,
+    engine: str = "",
+    engine_version: str = "",
+    gpu: str = "",
+    model: str = "",
+    flags: str = "",
+    load: str = "",
+    expect: str | Sequence[str] = (),
+    window: float | str = "20s",
+    strict: bool = False,
+    api_key_env: str = "",
 ) -> dict[str, Any]:
     """The report document: a diagnosis as JSON, and what lies beside it; with `html` it is a page as well.
 
@@ -85,7 +94,8 @@ def report(
         html: file to write the page to. One that is there is replaced only if it is a headrace report.
         against: another diagnosis to hold it against, named in the same ways.
         written_at: when, as text, for the foot of the page.
-        options: those of `diagnose`. With a file that holds a diagnosis there is nothing to tell it.
+        engine, engine_version, gpu, model, flags, load, expect, window, strict, api_key_env: as for
+            `diagnose`; a file that holds a diagnosis has nothing to be told.
 
     Raises:
         UsageError: the extra [report] is missing, or as `diagnose`.
@@ -95,6 +105,18 @@ def report(
     from headrace import __version__
     from headrace.diagnose.against import against as held_against
 
+    options = {
+        "engine": engine,
+        "engine_version": engine_version,
+        "gpu": gpu,
+        "model": model,
+        "flags": flags,
+        "load": load,
+        "expect": expect,
+        "window": window,
+        "strict": strict,
+        "api_key_env": api_key_env,
+    }
     document = _report_document(targets, options)
     if against is not None:
         document["against"] = held_against(document, _report_document(against, options))

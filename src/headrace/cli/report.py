@@ -21,29 +21,43 @@ def report(
         Path | None, typer.Option(metavar="FILE", help="Write one self-contained page to this file.")
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print the document that the page is made of.")
+        bool, typer.Option("--json", metavar="", help="Print the document that the page is made of.")
     ] = False,
     against: Annotated[
         str, typer.Option(metavar="TARGET", help="Another diagnosis: say what moved from it to this one.")
     ] = "",
     engine: Annotated[
-        str, typer.Option(help="sglang, vllm or llamacpp, where the evidence leaves it out.")
+        str, typer.Option(metavar="NAME", help="sglang, vllm or llamacpp, where the evidence leaves it out.")
     ] = "",
-    engine_version: Annotated[str, typer.Option(help="Its version, like 0.5.12.")] = "",
-    gpu: Annotated[str, typer.Option(help="The GPU by any name, or a YAML file that describes one.")] = "",
-    model: Annotated[str, typer.Option(help="The model's id, a config.json, or a folder.")] = "",
-    flags: Annotated[str, typer.Option(help="The server's flags, or its whole launch line.")] = "",
+    engine_version: Annotated[str, typer.Option(metavar="VERSION", help="Its version, like 0.5.12.")] = "",
+    gpu: Annotated[
+        str, typer.Option(metavar="GPU", help="The GPU by any name, or a YAML file that describes one.")
+    ] = "",
+    model: Annotated[
+        str, typer.Option(metavar="MODEL", help="The model's id, a config.json, or a folder.")
+    ] = "",
+    flags: Annotated[
+        str, typer.Option(metavar="FLAGS", help="The server's flags, or its whole launch line.")
+    ] = "",
     load: Annotated[
-        str, typer.Option(help="free: in flight is ours to choose; given: a benchmark at a stated load.")
+        str,
+        typer.Option(
+            metavar="WORD", help="free: in flight is ours to choose; given: a benchmark at a stated load."
+        ),
     ] = "",
     expect: Annotated[
-        list[str] | None, typer.Option(help='What you expected, like "25% of a B200"; may be repeated.')
+        list[str] | None,
+        typer.Option(metavar="TEXT", help='What you expected, like "25% of a B200"; may be repeated.'),
     ] = None,
     window: Annotated[
-        str, typer.Option("--for", help="How long to watch servers: 60s, 2m; 0 is one look.")
+        str, typer.Option("--for", metavar="TIME", help="How long to watch servers: 60s, 2m; 0 is one look.")
     ] = "20s",
-    strict: Annotated[bool, typer.Option(help="Anything odd in a facts file is an error.")] = False,
-    api_key_env: Annotated[str, typer.Option(help="Environment variable with the servers' key.")] = "",
+    strict: Annotated[
+        bool, typer.Option("--strict", metavar="", help="Anything odd in a facts file is an error.")
+    ] = False,
+    api_key_env: Annotated[
+        str, typer.Option(metavar="VARIABLE", help="Environment variable with the servers' key.")
+    ] = "",
 ) -> None:
     """Make a page of a diagnosis: offline, printable, every number as in --json. Or say what moved.
 

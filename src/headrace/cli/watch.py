@@ -22,15 +22,28 @@ def watch(
     every: Annotated[
         float, typer.Option("--every", metavar="SECONDS", min=0.2, max=3600, help="Between two looks.")
     ] = 2.0,
-    engine: Annotated[str, typer.Option(help="sglang, vllm or llamacpp, where a server does not tell.")] = "",
-    engine_version: Annotated[str, typer.Option(help="Its version, like 0.5.12.")] = "",
-    gpu: Annotated[str, typer.Option(help="The GPU by any name, or a YAML file that describes one.")] = "",
-    model: Annotated[str, typer.Option(help="The model's id, a config.json, or a folder.")] = "",
-    flags: Annotated[str, typer.Option(help="The servers' flags, or their whole launch line.")] = "",
-    load: Annotated[
-        str, typer.Option(help="free: in flight is ours to choose; given: a benchmark at a stated load.")
+    engine: Annotated[
+        str, typer.Option(metavar="NAME", help="sglang, vllm or llamacpp, where a server does not tell.")
     ] = "",
-    api_key_env: Annotated[str, typer.Option(help="Environment variable with the servers' key.")] = "",
+    engine_version: Annotated[str, typer.Option(metavar="VERSION", help="Its version, like 0.5.12.")] = "",
+    gpu: Annotated[
+        str, typer.Option(metavar="GPU", help="The GPU by any name, or a YAML file that describes one.")
+    ] = "",
+    model: Annotated[
+        str, typer.Option(metavar="MODEL", help="The model's id, a config.json, or a folder.")
+    ] = "",
+    flags: Annotated[
+        str, typer.Option(metavar="FLAGS", help="The servers' flags, or their whole launch line.")
+    ] = "",
+    load: Annotated[
+        str,
+        typer.Option(
+            metavar="WORD", help="free: in flight is ours to choose; given: a benchmark at a stated load."
+        ),
+    ] = "",
+    api_key_env: Annotated[
+        str, typer.Option(metavar="VARIABLE", help="Environment variable with the servers' key.")
+    ] = "",
 ) -> None:
     """Show what servers do now: running, queued, pools, tokens per second, and what binds. q leaves.
 

@@ -19,7 +19,7 @@ from headrace.words import Constraint
 
 _WIDE = 104  # columns from which lanes are longer, and power and clock have a place
 _READ = (
-    "How to read this: run+queue/cap are requests in the batch, waiting, and the most that may run. Lanes "
+    "How to read this: 32+4/37 are requests in the batch, waiting, and the most that may run. Lanes "
     "show pools: █ held, ▒ reserved for what runs, ░ free. tok/s is output of the last minute; step is one "
     "forward pass; hits are prompt tokens from the prefix cache. – is what a server does not tell."
 )
@@ -139,7 +139,7 @@ def _table(rows: list[ServerRow], width: int) -> RenderableType:
     cells = 14 if wide else 6 if has_states else 12
     columns: list[tuple[str, str, Callable[[ServerRow], Text]]] = [
         ("server", "left", lambda row: _name(row, 34 if wide else 19)),
-        ("run+queue/cap", "right", lambda row: Text(_load(row))),
+        ("run+queue/cap" if wide else "run/cap", "right", lambda row: Text(_load(row))),
         ("KV pool", "left", lambda row: _lane(row.kv_usage, None, cells)),
     ]
     if has_states:
