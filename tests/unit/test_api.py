@@ -132,7 +132,7 @@ SHOWN = {
     "explain",
     "once",
 }
-OF_PYTHON = {"ask", "on_status", "status_every_seconds", "faults", "written_at"}
+OF_PYTHON = {"ask", "on_progress", "on_status", "status_every_seconds", "faults", "written_at"}
 OF_PYTHON |= {"on_look", "every_seconds", "looks", "leave"}
 FAULTS = {name for name in Faults.__struct_fields__ if name not in ("refuse", "retry_after_seconds")}
 

@@ -1,10 +1,10 @@
-"""Plan a server's memory; what is known of GPUs and models."""
+"""Plan a server's memory and what it would serve; predict a table; what is known of GPUs and models."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from headrace.engines.advice import Change, Explanation
     from headrace.engines.moved import Moved
     from headrace.engines.plan import MemoryPlan, Solution
+    from headrace.forecast.lengths import Lengths
+    from headrace.forecast.search import Search
+    from headrace.forecast.serving import Serving
+    from headrace.forecast.table import PredictedTable, Progress
     from headrace.hardware.catalogue import Ask
     from headrace.hardware.device import Device
     from headrace.models.description import ModelDescription
@@ -29,6 +33,9 @@ class Planned:
         explanations: untold settings that reconcile what was `reported`; None when nothing was.
         solutions: what gives `target_cap`, one knob at a time; empty when none was asked for.
         before: the plan without `change`; None when none was given.
+        serving: the decode step and throughput by requests in flight; None where nobody asked, and where the
+            server would not start.
+        search: the best launch lines; None unless asked for.
     """
 
     plan: MemoryPlan
@@ -36,6 +43,8 @@ class Planned:
     explanations: Sequence[Explanation] | None
     solutions: Sequence[Solution]
     before: MemoryPlan | None = None
+    serving: Serving | None = None
+    search: Search | None = None
 
     @property
     def moved(self) -> list[Moved]:
@@ -70,6 +79,15 @@ def plan(
     dp: int | None = None,
     target_cap: int | None = None,
     reported: str = "",
+    input_tokens: float | None = None,
+    output_tokens: float | None = None,
+    accept_length: float | None = None,
+    steps: bool = False,
+    search: bool = False,
+    gpus: int | None = None,
+    in_flight: float | None = None,
+    job_tokens: float | None = None,
+    gpu_hour_price: float | None = None,
     ask: Ask | None = None,
 ) -> Planned:
     """How an engine would divide a GPU, what caps running requests, and what to change.
@@ -77,16 +95,18 @@ def plan(
     The keywords are the options of `headrace plan`.
 
     Args:
+        steps, search: also what the server would serve, and which line would serve most per GPU.
         ask: chooses among the devices that an ambiguous GPU name fits; None goes on with their range.
 
     Raises:
         UsageError: names, flags or a change that are not known; all at once.
-        InputError: a file cannot be read.
+        InputError: a file cannot be read, or steps were asked for of a GPU whose bandwidth is not known.
     """
     from headrace.engines import planner as planner_of
     from headrace.engines.advice import explain, next_changes, parse_reported, solutions
     from headrace.engines.launch_line import LaunchLine
     from headrace.engines.plan import GIB, PlanInputs
+    from headrace.forecast.lengths import lengths_of
     from headrace.hardware.catalogue import resolve
     from headrace.models.catalogue import resolve_model
     from headrace.quantities import Origin, Quantity
@@ -118,6 +138,12 @@ def plan(
         if change:
             line = line.changed(change, planner.table, rules.version)
     with _noting(problems):
+        lengths, note = lengths_of(context_tokens, input_tokens, output_tokens)
+    only_search = {"gpus": gpus, "in_flight": in_flight, "job_tokens": job_tokens}
+    alone = [f"--{name.replace('_', '-')}" for name, value in only_search.items() if value is not None]
+    if alone and not search:
+        problems.append(f"{' and '.join(alone)} without --search: add it, or leave them out")
+    with _noting(problems):
         device = resolve(gpu, None if problems else ask)
     if problems:
         raise UsageError(problems)
@@ -128,6 +154,7 @@ def plan(
         value, source = (gib, flag) if gib is not None else (told[key], "--reported")
         return Quantity(float(value) * GIB, "bytes", Origin.USER, source)
 
+    told_lengths = any(value is not None for value in (input_tokens, output_tokens, context_tokens))
     inputs = PlanInputs(
         geometry,
         device,
@@ -135,16 +162,58 @@ def plan(
         line,
         given(free_gib, "--free-gib", "free"),
         given(weights_gib, "--weights-gib", "weights"),
-        context_tokens,
+        lengths.context_tokens if told_lengths or steps or search else None,
     )
     planned = planner.plan(inputs)
-    return Planned(
+    found = Planned(
         planned,
         next_changes(planner, planned),
         explain(planner, planned, told) if told else None,
         solutions(planner, planned, target_cap) if target_cap is not None else [],
         planner.plan(inputs.with_line(unchanged)) if change else None,
     )
+    if not (steps or search) and (not told_lengths or device.memory_bytes_per_second is None):
+        return found
+    found = _served(found, lengths, note, accept_length)
+    if not search:
+        return found
+    from headrace.forecast.search import Job
+    from headrace.forecast.search import search as search_lines
+
+    job = Job(job_tokens, gpu_hour_price) if job_tokens is not None else None
+    lines = search_lines(
+        planned, lengths, gpus=gpus, in_flight=in_flight, accept_length=accept_length, job=job
+    )
+    return replace(found, search=lines)
+
+
+def _served(found: Planned, lengths: Lengths, note: str, accept_length: float | None) -> Planned:
+    """What was planned, with its step and its throughput."""
+    from headrace.forecast.serving import serving
+
+    return replace(found, serving=serving(found.plan, lengths, accept_length, note))
+
+
+def predict(
+    table: str | Path, *, out: str | Path | None = None, on_progress: Progress | None = None
+) -> PredictedTable:
+    """What the step model says of every row of a table of benchmark results, and how far off it is.
+
+    Args:
+        table: a CSV file, .gz or not; docs/predict.md lists the columns. Missing ones are blank.
+        out: where the predictions are written as CSV; .gz compresses them.
+        on_progress: called with (rows done, rows) now and then.
+
+    Raises:
+        InputError: the file cannot be read, or is no such table.
+        StorageError: `out` cannot be written.
+    """
+    from headrace.forecast.table import predict_table
+
+    predicted = predict_table(Path(table), on_progress)
+    if out is not None:
+        predicted.write(Path(out))
+    return predicted
 
 
 def gpus(name: str | None = None) -> tuple[Device, ...]:

@@ -65,6 +65,7 @@ _PANEL_OF = {
     "diagnose": "Look",
     "report": "Look",
     "plan": "Decide",
+    "predict": "Decide",
     "gpus": "Decide",
     "model": "Decide",
     "fleet": "Change",
