@@ -2,8 +2,9 @@
 
 The commands are functions here, by the same names and words: `run`, `status`, `export`, `plan`, `predict`,
 `gpus`, `model`, `fleet_add`, `fleet_drain`, `fleet_remove`, `demo`, `emulate`, `watch`; and
-`headrace.api.diagnose` and `headrace.api.report`, because `headrace.diagnose` and `headrace.report` are
-packages. They are loaded when first used. What they raise is in `headrace.errors`.
+`headrace.api.diagnose`, `headrace.api.report` and `headrace.api.simulate`, because `headrace.diagnose`,
+`headrace.report` and `headrace.simulate` are packages. They are loaded when first used. What they raise is in
+`headrace.errors`.
 """
 
 from __future__ import annotations

@@ -66,6 +66,7 @@ _PANEL_OF = {
     "report": "Look",
     "plan": "Decide",
     "predict": "Decide",
+    "simulate": "Decide",
     "gpus": "Decide",
     "model": "Decide",
     "fleet": "Change",
