@@ -75,7 +75,10 @@ def throughput_plot(numbered: Numbered) -> Plot | None:
         told[0]["text"] = f"you: {told[0]['text']}"
         here = {"x": x, "y": by("rate")}
         point_mark = {"type": "point", "filled": True, "size": 90, "color": ORANGE, "opacity": 1}
-        layers += [layer(point_mark, told, here), written(told, here, bold=True, dx=9, dy=14)]
+        layers += [
+            layer(point_mark, told, here),
+            written(told, here, bold=True, dx=9, dy=14 if made > 0.12 * top else -12),
+        ]
     spec = {"width": WIDTH, "height": _HEIGHT, "layer": layers}
     return Plot(
         "throughput",

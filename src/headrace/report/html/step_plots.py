@@ -81,18 +81,20 @@ def roofline_plot(numbered: Numbered) -> Plot | None:
         for edge, said in (("achievable", "achievable"), ("datasheet", "data sheet"))
         for x in sorted({least, max(least, bends[edge]), most})
     ]
+    reached = value_at(numbered, _REACHED) or 0.0
+    least_y = min([row["y"] for row in rows] + ([reached / 2e12] if reached > 0 else []))
     scale = {"type": "log", "nice": False}
     x_axis = axis("FLOPs per byte", grid=False, format="~s")
     x = by("x", scale={**scale, "domain": [least, most]}, axis=x_axis)
-    y = by("y", scale=scale, axis=axis("TFLOP/s of one GPU", grid=False, format="~s"))
+    ends = [least_y, max(row["y"] for row in rows) * 1.2]
+    y = by("y", scale={**scale, "domain": ends}, axis=axis("TFLOP/s of one GPU", grid=False, format="~s"))
     roofs = ["achievable", "data sheet"]
     look = {
         "color": by("roof", "nominal", scale={"domain": roofs, "range": [BLUE, QUIET]}),
         "strokeDash": by("roof", "nominal", scale={"domain": roofs, "range": [[1, 0], [6, 4]]}),
     }
     layers = [layer("line", rows, {"x": x, "y": y, **look})]
-    reached = value_at(numbered, _REACHED)
-    if reached is not None and reached > 0:
+    if reached > 0:
         told = [{"x": known["intensity"], "y": reached / 1e12, **label(numbered, _REACHED, "FLOP/s")}]
         told[0]["text"] = f"you: {told[0]['text']}"
         point = {"type": "point", "filled": True, "size": 90, "color": ORANGE, "opacity": 1}

@@ -67,7 +67,7 @@ def _draw(each: _OverTime, numbered: Numbered) -> Plot | None:
     drawn = {row["what"] for row in rows}
     seen = [said for said in each.words.values() if said in drawn]
     many = len({row["server"] for row in rows}) > 1
-    legend = {} if len(seen) > 1 else {"legend": None}
+    legend = {} if len(each.words) > 1 else {"legend": None}
     colours = {"domain": seen, "range": [BLUE, ORANGE, GREEN, PURPLE][: len(seen)]}
     y_axis = {**axis("", grid=True), "title": None, **({"format": "%"} if each.is_share else {})}
     encoding = {
