@@ -25,6 +25,7 @@ _READ = (
 )
 _FIXED_LINES = 10  # head, sums, verdict, table head, how to read this
 _FEWEST_ROWS = 3
+_MOST_NAMED = 4  # silent servers on a line
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
@@ -65,7 +66,10 @@ def watch_line(document: WatchDocument) -> str:
         parts.append(f"verdict={document.verdict.constraint} confidence={document.verdict.confidence:.2f}")
     if document.job is not None:
         parts.append(f"job={document.job.phase} done={document.job.done} rows={document.job.rows}")
-    parts += [f"silent={printable(row.name)}" for row in document.servers if row.problem]
+    silent = [printable(row.name) for row in document.servers if row.problem]
+    if silent:
+        more = f",and_{len(silent) - _MOST_NAMED}_more" if len(silent) > _MOST_NAMED else ""
+        parts.append(f"silent={','.join(silent[:_MOST_NAMED])}{more}")
     return " ".join(parts)
 
 

@@ -115,6 +115,15 @@ def test_line_and_json_say_the_same_as_the_picture() -> None:
     assert told["job"] is None
 
 
+def test_a_line_names_the_first_silent_servers_and_counts_the_others() -> None:
+    gone = [replace(ROW, name=f"http://10.0.1.{number}:1", problem="refused") for number in range(64)]
+    line = watch_line(WatchDocument(0.0, tuple(gone)))
+    assert line.endswith(
+        "silent=http://10.0.1.0:1,http://10.0.1.1:1,http://10.0.1.2:1,http://10.0.1.3:1,and_60_more"
+    )
+    assert "silent=http://10.0.1.0:1 " in watch_line(WatchDocument(0.0, (*gone[:1], ROW))) + " "
+
+
 def test_json_has_null_for_what_is_no_number() -> None:
     odd = replace(ROW, step_seconds=float("inf"))
     assert json.loads(json.dumps(WatchDocument(1.0, (odd,)).to_json(), allow_nan=False))["servers"][0][

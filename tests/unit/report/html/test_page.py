@@ -13,6 +13,7 @@ import yaml
 
 from headrace import api
 from headrace.report.html.page import page
+from headrace.report.html.shape import checked_diagnosis
 from tests.unit.diagnose.stories import HYBRID
 from tests.unit.report.html.reading import PageReader, resolve
 
@@ -26,9 +27,16 @@ def facts(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def diagnosed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    path = tmp_path_factory.mktemp("story") / "facts.yaml"
+    path.write_text(yaml.safe_dump(HYBRID))
+    return api.report(path, expect="25% of a B200")
+
+
 @pytest.fixture
-def document(facts: Path) -> dict[str, Any]:
-    return api.report(facts, expect="25% of a B200")
+def document(diagnosed: dict[str, Any]) -> dict[str, Any]:
+    return copy.deepcopy(diagnosed)
 
 
 def test_every_number_and_text_is_the_documents_own(document: dict[str, Any]) -> None:
@@ -165,3 +173,25 @@ def test_light_dark_and_print(document: dict[str, Any]) -> None:
     assert "@media print" in text
     colours = set(re.findall(r'(?:fill|stroke)="(#[0-9a-fA-F]+)"', text))
     assert not colours, f"colours that dark mode cannot change: {colours}"
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, 1e308, 5e-324, None])
+@pytest.mark.parametrize(
+    "where",
+    [
+        "/ladder/0/limit",
+        "/baseline/numbers/running/value",
+        "/decomposition/step_seconds/value",
+        "/decomposition/floor_seconds/value",
+        "/roofline/intensity/value",
+        "/roofline/compute_achievable/value",
+        "/throughput_by_running/0/bound_tokens_per_s",
+    ],
+)
+def test_odd_numbers_of_a_file_are_drawn_or_left_out(
+    document: dict[str, Any], where: str, value: Any
+) -> None:
+    *keys, last = where.split("/")[1:]
+    resolve(document, "/" + "/".join(keys))[last] = value
+    read = PageReader(page(checked_diagnosis(document, "file")))
+    assert {json.loads(told) for at, told in read.numbers if at == where} <= {value}
