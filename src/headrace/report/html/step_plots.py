@@ -76,7 +76,7 @@ def roofline_plot(numbered: Numbered) -> Plot | None:
         return None
     bends = {edge: known[f"compute_{edge}"] / known[f"memory_{edge}"] for edge in ("achievable", "datasheet")}
     least, most = known["intensity"] / 8, max(6 * max(bends.values()), 4 * known["intensity"])
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"x": x, "y": min(known[f"memory_{edge}"] * x, known[f"compute_{edge}"]) / 1e12, "roof": said}
         for edge, said in (("achievable", "achievable"), ("datasheet", "data sheet"))
         for x in sorted({least, max(least, bends[edge]), most})
