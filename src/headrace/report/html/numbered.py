@@ -36,15 +36,10 @@ def at(document: Any, where: str) -> Any:
 
 
 class Numbered:
-    """Draws the values of one document. Everything in it came from outside: it is escaped, always.
-
-    Attributes:
-        used: the ids that were drawn so far.
-    """
+    """Draws the values of one document. Everything in it came from outside: it is escaped, always."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self._document = document
-        self.used: set[str] = set()
 
     def get(self, where: str) -> Any:
         """What stands there, None where nothing does."""
@@ -55,7 +50,6 @@ class Numbered:
         value = self.get(where)
         if not isinstance(value, int | float) or isinstance(value, bool):
             return Markup(UNKNOWN)
-        self.used.add(where)
         return Markup('<data data-id="{}" value="{}">{}</data>').format(
             where, json.dumps(value), shown(value, unit)
         )
@@ -65,7 +59,6 @@ class Numbered:
         value = self.get(where)
         if not isinstance(value, str):
             return Markup("")
-        self.used.add(where)
         return Markup('<span data-id="{}">{}</span>').format(where, printable(value))
 
     def quantity(self, where: str, *, ranged: bool = True) -> Markup:

@@ -34,7 +34,6 @@ class Plot:
 
 def label(numbered: Numbered, where: str, unit: str) -> dict[str, Any]:
     """Returns the row fields of a number that is written into a drawing: its text and its id."""
-    numbered.used.add(where)
     value = numbered.get(where)
     return {"text": shown(value, unit), "says": f"{where} = {json.dumps(value)}"}
 
