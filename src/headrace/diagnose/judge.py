@@ -36,6 +36,7 @@ def judge(view: View, found: Iterable[Finding], rungs: Sequence[LadderRung] = ()
     lifting them alone would gain.
     """
     merged = [_with_gain(view, _if_busy(view, finding), rungs) for finding in _merged(found)]
+    merged = _roof_of_few(view, merged)
     merged.sort(key=_weight, reverse=True)
     binding = _first(merged)
     if binding is None:
@@ -96,6 +97,24 @@ def _if_busy(view: View, finding: Finding) -> Finding:
     )
 
 
+def _roof_of_few(view: View, merged: list[Finding]) -> list[Finding]:
+    """A step of few requests is at the roof of bytes by nature: more of them share the same bytes.
+
+    So where running more would bring more than the way down to the floor, the roof is not what binds.
+    """
+    offered = max(view.flight or 0.0, (view.running or 0.0) + (view.queued or 0.0))
+    limits = [f for f in merged if f.side is Side.CONCURRENCY and f.confidence >= SUGGESTED - 0.05]
+    if view.waits is not True or not limits or view.running is None or offered <= view.running:
+        return merged
+    more = more_running(view, offered)[1]
+    return [
+        replace(f, confidence=0.5 * min(g.confidence for g in (f, *limits)))
+        if f.constraint is Constraint.MEMORY_BANDWIDTH and f.gain is not None and more > f.gain[1]
+        else f
+        for f in merged
+    ]
+
+
 def _with_gain(view: View, finding: Finding, rungs: Sequence[LadderRung]) -> Finding:
     """Gains of the concurrency side come from the ladder: up to the next rung, or what is in flight."""
     if finding.gain is not None or finding.side is not Side.CONCURRENCY or view.running is None:
@@ -125,7 +144,8 @@ def _first(merged: Sequence[Finding]) -> Finding | None:
         if finding.side is Side.STATE and finding.confidence >= COUNTED:
             return finding
     client = next((f for f in merged if f.constraint is Constraint.CLIENT_CONCURRENCY), None)
-    if client is not None and client.confidence >= CONFIGURED:
+    ended = any(f.constraint is Constraint.SERVER_DOWN and f.confidence >= CONFIGURED for f in merged)
+    if client is not None and client.confidence >= CONFIGURED and not ended:
         return client
     worth = [finding for finding in merged if finding.confidence >= WORTH_SAYING]
     return worth[0] if worth else None

@@ -152,6 +152,7 @@ def _capped_below_flag(view: View) -> Iterator[Finding]:
     if bound is not None:
         return
     yield from _planned_lowest(view, flight)
+    yield from _flag_below_flight(view, flight)
 
 
 def _room_beyond(view: View, cap: float) -> list[str]:
@@ -160,6 +161,22 @@ def _room_beyond(view: View, cap: float) -> list[str]:
     parts = [f"{slots:,.0f} state slots" if slots else "", f"{tokens:,.0f} KV tokens" if tokens else ""]
     parts = [part for part in parts if part]
     return [f"{' and '.join(parts)} for {cap:,.0f} requests"] if parts else []
+
+
+def _flag_below_flight(view: View, flight: float | None) -> Iterator[Finding]:
+    """The user's own limit is below what is offered, and nobody told how many run."""
+    flag, ranks = view.running_flag, max(1, view.server.data_parallel or 1)
+    if flag is None or flight is None or flight <= 1.1 * flag * ranks or _pool_pressed(view):
+        return
+    yield Finding(
+        Constraint.MAX_RUNNING_REQUESTS,
+        CONFIGURED,
+        (
+            f"{flight:,.0f} in flight per server, and the flag lets {flag:,} run"
+            + (f" on each of {ranks} ranks" if ranks > 1 else ""),
+        ),
+        ("running below the flag while requests wait: a pool is lower",),
+    )
 
 
 def _planned_lowest(view: View, flight: float | None) -> Iterator[Finding]:
