@@ -1,9 +1,11 @@
-"""Exactly once, counted at the server: python bench/exactly_once.py [--rounds 50] [--rows 2000].
+"""Exactly once, counted at the server: python bench/exactly_once.py [--rounds 50] [--servers 3].
 
 Each round is a new job of distinct prompts against a null server with 5 % of 503, 2 % of dropped
 connections and 3 % of truncated answers. The driver's process group is killed with SIGKILL at random
-instants, the same command is given again, until it ends by itself. Then the ids and prompts in the shards,
-read by plain pyarrow, are set against the input and against the server's journal of what it answered.
+instants, the same command is given again, until it ends by itself. With --servers it is the servers that
+are killed, one at a time, and come back on their ports; the driver must end by itself, at the first go. Then
+the ids and prompts in the shards, read by plain pyarrow, are set against the input and against the servers'
+journals of what they answered.
 """
 
 from __future__ import annotations
@@ -85,6 +87,44 @@ def kill_until_done(
         return killed
 
 
+def kill_servers_until_done(
+    out: Path, prompts: Path, binary: Path, *, servers: int, in_flight: int, seed: int
+) -> int:
+    """Runs the job once while its servers are killed and come back; how often one was killed.
+
+    Each incarnation has a journal of its own beside `out`. Raises AssertionError when the job does not end by
+    itself with exit code 0.
+    """
+    rng = random.Random(seed)
+    log, killed = out.with_name(f"{out.name}.log"), 0
+    faults = {"vary": True, "delay_ms": 100, "jitter_ms": 200, **ROUND_FAULTS}
+
+    def begin(at: int, port: int | None) -> NullServer:
+        journal = out.with_name(f"journal-{at}-{killed}")
+        return NullServer(binary, first_port=port, journal=journal, **faults).__enter__()
+
+    running = [begin(at, None) for at in range(servers)]
+    named = [part for server in running for part in ("--server", server.url)]
+    process = start("run", "--prompts", prompts, *named, "--out", out, "--in-flight", in_flight, log=log)
+    try:
+        wait_for_requests(process, running[0], 1)
+        deadline = time.monotonic() + 200
+        while process.poll() is None:
+            assert time.monotonic() < deadline, f"not at its end after 200 s\n{log.read_text()[-4000:]}"
+            time.sleep(rng.uniform(0.1, 0.8))
+            at = rng.randrange(servers)
+            running[at].kill()
+            killed += 1
+            time.sleep(rng.uniform(0, 1.0))
+            running[at] = begin(at, running[at].first_port)
+        assert process.returncode == 0, f"exit code {process.returncode}\n{log.read_text()[-4000:]}"
+    finally:
+        kill_group(process)
+        for server in running:
+            server.stop()
+    return killed
+
+
 def wait_for_requests(process: object, server: NullServer, wanted: int) -> None:
     """Returns when the server has been asked `wanted` times, or the process has ended, or after 60 s."""
     deadline = time.monotonic() + 60
@@ -94,13 +134,13 @@ def wait_for_requests(process: object, server: NullServer, wanted: int) -> None:
         time.sleep(0.01)
 
 
-def check_round(out: Path, prompts: Path, journal: Path) -> Found:
-    """Sets input, shards and journal against each other."""
+def check_round(out: Path, prompts: Path, *journals: Path) -> Found:
+    """Sets input, shards and journals against each other."""
     wanted = [json.loads(line)["prompt"] for line in prompts.read_text().splitlines()]
     rows = finished_rows(out)
     asked = Counter(row["prompt"] or row["messages"][-1]["content"] for row in rows)
     ids = Counter(row["id"] for row in rows)
-    answered = journal.read_text().split()
+    answered = [line for journal in journals for line in journal.read_text().split() if len(line) == 16]
     # the body of a prompt is the same at every try, so distinct hashes are distinct prompts
     return Found(
         rows=len(rows),
@@ -118,6 +158,7 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=2000)
     parser.add_argument("--kills", type=int, default=3, help="kills in each round")
     parser.add_argument("--in-flight", type=int, default=64)
+    parser.add_argument("--servers", type=int, default=0, help="kill these instead, so many of them")
     parser.add_argument("--seed", type=int, default=int(time.time()))
     options = parser.parse_args()
     bad = kills = redone = 0
@@ -129,18 +170,15 @@ def main() -> int:
             folder.mkdir()
             seed = options.seed + number
             prompts = write_prompts(folder / "prompts.jsonl", options.rows, seed)
-            journal = folder / "journal"
+            journal, out = folder / "journal-0-0", folder / "out"
+            how = {"in_flight": options.in_flight, "seed": seed}
             faults = {"vary": True, "journal": journal, "delay_ms": 20, "jitter_ms": 40, **ROUND_FAULTS}
-            with NullServer(binary, **faults) as server:
-                kills += kill_until_done(
-                    folder / "out",
-                    prompts,
-                    server,
-                    kills=options.kills,
-                    in_flight=options.in_flight,
-                    seed=seed,
-                )
-            found = check_round(folder / "out", prompts, journal)
+            if options.servers:
+                kills += kill_servers_until_done(out, prompts, binary, servers=options.servers, **how)
+            else:
+                with NullServer(binary, **faults) as server:
+                    kills += kill_until_done(out, prompts, server, kills=options.kills, **how)
+            found = check_round(out, prompts, *folder.glob("journal-*"))
             redone += found.answers - found.rows
             wrong = found.lost or found.repeated or found.rows != options.rows or found.unanswered_rows
             bad += bool(wrong)

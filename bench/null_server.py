@@ -101,12 +101,21 @@ class NullServer:
     Args:
         binary: from `build`.
         ports: how many ports in a row it listens on.
+        first_port: where it listens; None finds a free one.
         cpu: pin it to this core, so that it does not wander onto the driver's.
         options: its flags by name: delay_ms=200, vary=True, journal=path, fail_pct=5, …
     """
 
-    def __init__(self, binary: Path, *, ports: int = 1, cpu: int | None = None, **options: Any) -> None:
-        self.first_port = free_ports(ports)
+    def __init__(
+        self,
+        binary: Path,
+        *,
+        ports: int = 1,
+        first_port: int | None = None,
+        cpu: int | None = None,
+        **options: Any,
+    ) -> None:
+        self.first_port = free_ports(ports) if first_port is None else first_port
         self.urls = [f"http://127.0.0.1:{self.first_port + at}" for at in range(ports)]
         self.url = self.urls[0]
         command = [str(binary), "--port", str(self.first_port), "--ports", str(ports)]

@@ -1,4 +1,5 @@
-"""Makes docs/accuracy.md from the labelled public cases in the shared folder (HEADRACE_SHARED, or beside this).
+"""Makes docs/accuracy.md from the labelled public cases and the public table of measurements in the shared folder
+(HEADRACE_SHARED, or beside this).
 
     python docs/accuracy.py            prints the page
     python docs/accuracy.py --write    writes it
@@ -19,6 +20,7 @@ import yaml
 
 from headrace.diagnose.pipeline import diagnose
 from headrace.diagnosing import context_of
+from headrace.forecast.table import predict_table
 from headrace.observe.target import read_target
 
 PAGE = Path(__file__).with_name("accuracy.md")
@@ -180,8 +182,11 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
     from bench.null_server import shared_folder
+    from docs.step_accuracy import section
 
     text = page(list(score(shared_folder() / "cases")))
+    measured = predict_table(shared_folder() / "data" / "benchmarks.csv.gz").rows
+    text += "\n".join(section(measured)) + "\n"
     if sys.argv[1:] == ["--write"]:
         PAGE.write_text(text, encoding="utf-8")
     else:

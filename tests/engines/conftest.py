@@ -10,6 +10,7 @@ import pytest
 
 from tests.engines.install import LLAMACPP, SGLANG, SGLANG_MODELS, VLLM, CannotInstall, Recipe, install
 from tests.engines.server import EngineServer, Launch, launch_llamacpp, launch_sglang, launch_vllm
+from tests.engines.watched import Watched, watch_full
 
 ENGINES = [
     pytest.param("vllm", marks=pytest.mark.engine_vllm),
@@ -68,6 +69,12 @@ def engine(
         yield server
     finally:
         server.stop()
+
+
+@pytest.fixture(scope="session")
+def watched_full(engine: EngineServer) -> Watched:
+    """What was seen live of each engine with more in flight than its cap; one watch for all tests of it."""
+    return watch_full(engine)
 
 
 @pytest.fixture

@@ -8,14 +8,16 @@ from __future__ import annotations
 import gzip
 import json
 import signal
+import socketserver
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from http.client import parse_headers
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import pytest
 
@@ -295,6 +297,27 @@ def test_what_earlier_runs_found_is_told_again(tmp_path: Path) -> None:
     assert third.sources[0].truncated == 35
 
 
+class HangsUpUnsaid(socketserver.StreamRequestHandler):
+    """Answers one POST of a connection with keep-alive in its words, and closes it."""
+
+    def handle(self) -> None:
+        request = self.rfile.readline()
+        headers = parse_headers(self.rfile)
+        self.rfile.read(int(headers["Content-Length"] or 0))
+        body = b'{"choices":[{"message":{"content":"x"},"finish_reason":"stop"}]}'
+        status = b"200 OK" if request.startswith(b"POST") else b"404 Not Found"
+        self.wfile.write(b"HTTP/1.1 %b\r\nContent-Length: %d\r\n\r\n%b" % (status, len(body), body))
+
+
+def test_a_server_that_hangs_up_after_each_answer_costs_no_tries(tmp_path: Path) -> None:
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), HangsUpUnsaid) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        last = run(job_of(tmp_path, [f"http://127.0.0.1:{server.server_address[1]}"], sentences(60)))
+        server.shutdown()
+    assert (last.done, last.failed, last.errors) == (60, 0, {})
+    assert {row["tries"] for row in sealed_rows(tmp_path / "out")} == {1}
+
+
 def test_rows_that_servers_fail_on_again_and_again_are_given_up_and_taken_up_again(tmp_path: Path) -> None:
     with ThreadedFleet(FAST) as fleet:
         fleet.set_faults(0, html=100)
@@ -463,6 +486,55 @@ def test_ctrl_c_twice_stops_at_once(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 130
         assert time.monotonic() - began < 5
+
+
+class AnswersOneLook(BaseHTTPRequestHandler):
+    """A server that answers the first look at it and hangs in everything else."""
+
+    looks: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        self.looks.append(self.path)
+        if len(self.looks) > 1:
+            time.sleep(60)
+        self.send_error(404)
+
+    def do_POST(self) -> None:
+        time.sleep(60)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+def test_a_second_ctrl_c_waits_for_no_look_at_a_server_that_hangs(tmp_path: Path) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), AnswersOneLook) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        job = job_of(tmp_path, [f"http://127.0.0.1:{server.server_port}"], sentences(20))
+        process = start(*flags_of(job), log=tmp_path / "log")
+        wait_until(lambda: len(AnswersOneLook.looks) > 1, 60, "a second look")
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.3)
+        began = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+        assert time.monotonic() - began < 5
+        server.shutdown()
+
+
+@pytest.mark.timeout(120)
+def test_a_process_that_was_stopped_blames_no_server(tmp_path: Path) -> None:
+    """SIGSTOP for longer than the request time-out: all answers came meanwhile, and none is asked again."""
+    with ThreadedFleet(replace(FAST, speed=10.0)) as fleet:
+        job = job_of(tmp_path, fleet.urls, sentences(120))
+        process = start(*flags_of(job), "--request-timeout", 7, log=tmp_path / "log")
+        wait_until(lambda: fleet.stats(0).answered > 20, 60, "some answers")
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(9)
+        process.send_signal(signal.SIGCONT)
+        assert process.wait(60) == 0
+        assert fleet.stats(0).received == 120
+    assert {row["tries"] for row in sealed_rows(job.out)} == {1}
 
 
 def test_a_second_run_on_the_same_folder_says_who_holds_it(tmp_path: Path) -> None:

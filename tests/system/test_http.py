@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
+import resource
 import shutil
+import socket
 import ssl
 import subprocess
 from collections.abc import Awaitable, Callable
@@ -13,7 +17,7 @@ from typing import TypeVar
 import pytest
 import uvloop
 
-from headrace.net import http
+from headrace.net import http, http_connection
 from headrace.net.http import HttpClient, HttpFailure, Response
 
 T = TypeVar("T")
@@ -32,6 +36,7 @@ def with_server(
     api_key: str | None = None,
     tls: ssl.SSLContext | None = None,
     loop: str = "uvloop",
+    host: str = "127.0.0.1",
 ) -> T:
     """What `scenario` makes of a client and the URL of a server that does `talk` with each connection."""
 
@@ -44,11 +49,11 @@ def with_server(
             writer.close()
 
     async def main() -> T:
-        server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls)
+        server = await asyncio.start_server(serve, host, 0, ssl=tls)
         port = server.sockets[0].getsockname()[1]
-        scheme, host = ("https", "localhost") if tls else ("http", "127.0.0.1")
+        scheme, name = ("https", "localhost") if tls else ("http", "127.0.0.1")
         async with server, HttpClient(api_key) as client:
-            return await scenario(client, f"{scheme}://{host}:{port}")
+            return await scenario(client, f"{scheme}://{name}:{port}")
 
     with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
         return runner.run(main())
@@ -343,3 +348,121 @@ def test_over_tls(certificate: Path, loop: str, monkeypatch: pytest.MonkeyPatch)
     assert failure.value.kind == "refused"
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
     assert with_server(answer_all, scenario, tls=server, loop=loop) == [b"1", b"2"]
+
+
+async def answer_once_silently(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Answers one request of a connection and closes it without having said so."""
+    await read_post(reader)
+    writer.write(GOOD)
+    await writer.drain()
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_request_that_met_a_closed_connection_is_told_apart_and_goes_on_a_new_one(loop: str) -> None:
+    """RFC 9112, 9.3.1: a server may close a connection while the next request is on its way."""
+
+    async def scenario(client: HttpClient, url: str) -> list[str]:
+        came: list[str] = []
+        over = asyncio.Event()
+
+        def on_done(answer: Response | HttpFailure) -> None:
+            came.append(answer.kind if isinstance(answer, HttpFailure) else str(answer.status))
+            if len(came) == 5:
+                over.set()
+            else:
+                client.send(url, b"{}", on_done, fresh=came[-1] == "stale")
+
+        client.send(url, b"{}", on_done)
+        await over.wait()
+        return came
+
+    assert with_server(answer_once_silently, scenario, loop=loop) == ["200", "stale", "200", "stale", "200"]
+
+
+def test_who_awaits_an_answer_hears_nothing_of_closed_connections() -> None:
+    async def scenario(client: HttpClient, url: str) -> list[int]:
+        return [(await client.post(url, b"{}")).status for _ in range(3)]
+
+    assert with_server(answer_once_silently, scenario) == [200] * 3
+
+
+def test_a_request_that_the_server_had_read_is_dropped_not_stale(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_connection, "STALE_SECONDS", 0.05)
+
+    async def dies_at_the_second(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_post(reader)
+        writer.write(GOOD)
+        await read_post(reader)
+        await asyncio.sleep(0.1)
+
+    async def scenario(client: HttpClient, url: str) -> str:
+        await client.post(url, b"{}")
+        with pytest.raises(HttpFailure) as failure:
+            await client.post(url, b"{}")
+        return failure.value.kind
+
+    assert with_server(dies_at_the_second, scenario) == "dropped"
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_connections_that_carry_nothing_are_closed_when_files_run_out(
+    loop: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that was busy keeps its idle connections; another must not starve for them."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    filling: list[int] = []
+
+    async def scenario(client: HttpClient, url: str) -> list[str]:
+        await asyncio.gather(*(client.post(url, b"{}") for _ in range(40)))
+        other = url.replace("127.0.0.1", "127.0.0.2")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/dev/fd"))) + 1, hard))
+        with contextlib.suppress(OSError):
+            while True:
+                filling.append(os.open(os.devnull, os.O_RDONLY))
+        came = []
+        for _ in range(2):
+            try:
+                came.append(str((await client.post(other, b"{}")).status))
+            except HttpFailure as failure:
+                came.append(failure.kind)
+            await asyncio.sleep(0.05)
+        return came
+
+    try:
+        assert with_server(answer_all, scenario, loop=loop, host="0.0.0.0") == ["open_files", "200"]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for file in filling:
+            os.close(file)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("host", ["x" * 64 + ".example", "no-such-host.invalid", "a..b"])
+def test_a_host_without_an_address_refuses(host: str, loop: str) -> None:
+    async def main() -> None:
+        async with HttpClient() as client:
+            await client.post(f"http://{host}:1/x", b"{}")
+
+    with asyncio.Runner(loop_factory=LOOPS[loop]) as runner, pytest.raises(HttpFailure) as failure:
+        runner.run(main())
+    assert failure.value.kind == "refused"
+
+
+def test_a_host_that_does_not_answer_the_call_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No request was sent, so no row was tried: its listen queue is full, and a third caller waits."""
+    monkeypatch.setattr(http, "CONNECT_SECONDS", 0.2)
+
+    async def main(url: str) -> None:
+        async with HttpClient() as client:
+            await client.post(url, b"{}")
+
+    with socket.socket() as listener, contextlib.ExitStack() as callers:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        for _ in range(2):
+            caller = callers.enter_context(socket.socket())
+            caller.setblocking(False)
+            caller.connect_ex(listener.getsockname())
+        with pytest.raises(HttpFailure, match="no connection to") as failure:
+            asyncio.run(main(f"http://127.0.0.1:{listener.getsockname()[1]}/x"))
+    assert failure.value.kind == "refused"

@@ -162,9 +162,8 @@ class Driver:
         self.keeper.begin(self.store, self.job)
         control = ControlServer(self.job.out, self._command)
         try:
-            began = self.clock.wall()
             if not self.refill.untaken:
-                tally_rows(self.job.out, began).add_to(self.progress, self.job.sources)
+                tally_rows(self.job.out, self.clock.wall()).add_to(self.progress, self.job.sources)
             else:  # a job that is done already needs no server
                 async with HttpClient(read_api_key(self.job)) as self.http:
                     await self._meet_servers()
@@ -201,7 +200,7 @@ class Driver:
                     group.create_task(self._tally()),
                 ]
                 await self._over.wait()
-                for task in background:
+                for task in (*background, *self.servers.looks):
                     task.cancel()
         except* HeadraceError as errors:
             raise errors.exceptions[0] from None
@@ -321,7 +320,9 @@ class Driver:
                 if now >= next_file:
                     next_file = now + STATUS_FILE_SECONDS
                     await asyncio.to_thread(self._write_status, status)
+            due = self.clock.monotonic() + min(TICK_SECONDS, self._status_every)
             await asyncio.sleep(min(TICK_SECONDS, self._status_every))
+            self.dispatcher.woke(due, self.clock.monotonic())
 
     def _write_status(self, status: JobStatus) -> None:
         """Leaves a snapshot for those who cannot reach the socket; no record, so a full disk may skip it."""
@@ -389,11 +390,10 @@ def run_job(
     Raises:
         HeadraceError: the job cannot begin; JobStopped when it ended before its end.
     """
-    driver = Driver(
+    return Driver(
         job,
         on_status=on_status,
         status_every_seconds=status_every_seconds,
         load_reader=load_reader,
         clock=clock or SystemClock(),
-    )
-    return driver.run()
+    ).run()

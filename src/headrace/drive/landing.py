@@ -154,6 +154,9 @@ class Landing:
 
     def _not_answered(self, flight: Flight, outcome: Later | Unauthorised | ServerFault, now: float) -> None:
         ticket, url = flight.ticket, flight.url
+        if isinstance(outcome, ServerFault) and outcome.kind == "stale":
+            self._not_read(ticket, now)
+            return
         endpoint = self._dispatcher.endpoints.get(url)
         if isinstance(outcome, ServerFault):
             kind = outcome.kind
@@ -185,6 +188,15 @@ class Landing:
             self._give_up(ticket, decision.kind, decision.reason, outcome.status, url)
         else:
             self._dispatcher.again(ticket, decision.not_before)
+
+    def _not_read(self, ticket: Ticket, now: float) -> None:
+        """The request met a closed connection: no try, no error, and at once again on a new connection."""
+        ticket.sent -= 1
+        ticket.tries -= 1
+        ticket.fresh = True
+        if not ticket.closed and not ticket.flights:
+            ticket.hedged = False
+            self._dispatcher.again(ticket, now)
 
     def _give_up(self, ticket: Ticket, kind: str, reason: str, status: int | None, url: str) -> None:
         if ticket.flagged is not None:  # asked again because of a flag: the first answer is better than none

@@ -50,7 +50,8 @@ class ServerFault:
     """The server failed: another try, elsewhere, may succeed.
 
     Attributes:
-        kind: `server_error`, `dropped`, `refused` (nothing listens), `timeout`, `stalled`, `bad_answer`.
+        kind: `server_error`, `dropped`, `refused` (nothing listens), `timeout`, `stalled`, `bad_answer`,
+            `open_files`, `stale` (see `HttpFailure`).
     """
 
     kind: str

@@ -53,6 +53,7 @@ class Servers:
         self._load_reader = load_reader
         self._cut_short = cut_short
         self._watched: dict[str, _Watched] = {}
+        self.looks: set[asyncio.Task[None]] = set()  # that are on their way
         self.limits: dict[str, InFlightLimit] = {}
         self.signals: dict[str, LoadSignal | None] = {}
 
@@ -90,7 +91,9 @@ class Servers:
             due = endpoint.probe_due(now) if broken else now >= watched.next_look
             if due and not watched.looking:
                 watched.looking = True
-                group.create_task(self._look(endpoint, watched, http, after_look))
+                task = group.create_task(self._look(endpoint, watched, http, after_look))
+                self.looks.add(task)
+                task.add_done_callback(self.looks.discard)
 
     async def _look(
         self, endpoint: Endpoint, watched: _Watched, http: HttpClient, after_look: Callable[[], None]

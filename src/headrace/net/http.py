@@ -84,16 +84,18 @@ class HttpClient:
         await self._connecting.__aexit__(None, None, None)
         for connection in self._open:
             connection.abort()
+        self._all_closed.clear()
         if self._open:
             await self._all_closed.wait()
 
-    def send(self, url: str, body: bytes, on_done: OnDone) -> Exchange:
+    def send(self, url: str, body: bytes, on_done: OnDone, *, fresh: bool = False) -> Exchange:
         """Sends a POST of JSON; `on_done` is told the answer, or the HttpFailure that stands for it.
 
-        On a free connection the request leaves before this returns. `on_done` is called from the event
+        On a free connection the request leaves before this returns; `fresh` asks for one that carried nothing
+        yet, as after a failure of kind `stale`. `on_done` is called from the event
         loop, never from within this call, and may send the next request: it goes out on the same connection.
         """
-        return self._send("POST", url, body, on_done)
+        return self._send("POST", url, body, on_done, fresh)
 
     async def post(self, url: str, body: bytes) -> Response:
         """The complete answer to a POST of JSON.
@@ -111,10 +113,10 @@ class HttpClient:
         except TimeoutError:
             raise HttpFailure("timeout", f"no answer to GET {url} within {timeout_seconds:g} s") from None
 
-    async def _ask(self, method: str, url: str, body: bytes) -> Response:
+    async def _ask(self, method: str, url: str, body: bytes, *, fresh: bool = False) -> Response:
         done: asyncio.Future[Response | HttpFailure] = asyncio.get_running_loop().create_future()
         exchange = self._send(
-            method, url, body, lambda answer: None if done.done() else done.set_result(answer)
+            method, url, body, lambda answer: None if done.done() else done.set_result(answer), fresh
         )
         try:
             answer = await done
@@ -122,16 +124,18 @@ class HttpClient:
             exchange.cancel()
             raise
         if isinstance(answer, HttpFailure):
+            if answer.kind == "stale":
+                return await self._ask(method, url, body, fresh=True)
             raise answer
         return answer
 
-    def _send(self, method: str, url: str, body: bytes, on_done: OnDone) -> Exchange:
+    def _send(self, method: str, url: str, body: bytes, on_done: OnDone, fresh: bool) -> Exchange:
         assert self._connecting is not None, "use `async with HttpClient()`"
         target = self._targets.get((method, url)) or self._new_target(method, url)
         length = b"" if method == "GET" else b"Content-Length: %d\r\n" % len(body)
         request = b"%b%b\r\n%b" % (target.head, length, body)
         exchange = Exchange(url, on_done)
-        connection = self._free_connection(target.origin)
+        connection = None if fresh else self._free_connection(target.origin)
         if connection is not None:
             connection.ask(exchange, request, MAX_BODY_BYTES)
         else:
@@ -164,8 +168,11 @@ class HttpClient:
                     ssl=self._tls_context() if origin.tls else None,
                     server_hostname=origin.host if origin.tls else None,
                 )
-        except OSError as error:  # TimeoutError is one
-            exchange.on_done(_not_connected(exchange.url, error))
+        except (OSError, UnicodeError) as error:  # TimeoutError is one; a host that is no name is the other
+            failure = _not_connected(exchange.url, error)
+            if failure.kind == "open_files":
+                self._close_free()
+            exchange.on_done(failure)
         except asyncio.CancelledError:
             connection.abort()  # it may have been opened in the same moment
             raise
@@ -180,6 +187,13 @@ class HttpClient:
         finally:
             exchange.connecting = None
             self._exchanges_connecting.discard(exchange)
+
+    def _close_free(self) -> None:
+        """Closes the connections that carry nothing: their files are needed."""
+        for origin in self._origins.values():
+            for connection in origin.free:
+                connection.abort()
+            origin.free.clear()
 
     def _freed(self, origin: _Origin, connection: Connection) -> None:
         connection.free_since = self._loop.time()
@@ -228,9 +242,11 @@ class HttpClient:
         return target
 
 
-def _not_connected(url: str, error: OSError) -> HttpFailure:
+def _not_connected(url: str, error: OSError | UnicodeError) -> HttpFailure:
+    if isinstance(error, UnicodeError):
+        return HttpFailure("refused", f"cannot connect to {url}: its host is no name: {error}")
     if isinstance(error, TimeoutError) and error.errno is None:
-        return HttpFailure("timeout", f"no connection to {url} within {CONNECT_SECONDS:g} s")
+        return HttpFailure("refused", f"no connection to {url} within {CONNECT_SECONDS:g} s")
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return HttpFailure("open_files", f"this process may open no more files: {error}")
     return HttpFailure("refused", f"cannot connect to {url}: {error.strerror or error}")

@@ -12,10 +12,15 @@ from typing import cast
 
 from headrace.net.http_answer import AnswerReader, CutShort, NotHttp, Response
 
+# A connection that the server had closed already says so within a round trip of the next request; one that it
+# closes later carried a request that it had read. One second is TCP's first time-out (RFC 6298, 2.1).
+STALE_SECONDS = 1.0
+
 
 class HttpFailure(Exception):
-    """A request that got no complete answer. `kind` is `refused`, `dropped`, `timeout`, `bad_answer`
-    or `open_files` (this process has none left: no server is at fault)."""
+    """A request that got no complete answer. `kind` is `refused` (no connection), `dropped`, `timeout`,
+    `bad_answer`, `open_files` (this process has none left: no server is at fault) or `stale` (the server had
+    closed a connection that was used before, in the moment the request left: no server is at fault)."""
 
     def __init__(self, kind: str, why: str) -> None:
         self.kind = kind
@@ -60,10 +65,13 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._exchange: Exchange | None = None
         self._reader: AnswerReader | None = None
+        self._answers = 0
+        self._asked_at = 0.0
         self.free_since = 0.0
 
     def ask(self, exchange: Exchange, request: bytes, max_body_bytes: int) -> None:
         """Sends a request; it must be free."""
+        self._asked_at = asyncio.get_running_loop().time()
         assert self._transport is not None
         assert self._exchange is None
         exchange.connection = self
@@ -109,11 +117,18 @@ class Connection(asyncio.Protocol):
             self._fail("bad_answer", f"{url} did not answer in HTTP as agreed: {wrong}")
         except CutShort:
             when = "within its answer" if self._reader.began else "before it answered"
-            self._fail("dropped", f"{url} dropped the connection {when}" + (f": {error}" if error else ""))
+            kind = "stale" if self._was_stale() else "dropped"
+            self._fail(kind, f"{url} dropped the connection {when}" + (f": {error}" if error else ""))
         else:
             self._answered(response)
 
     # inside
+
+    def _was_stale(self) -> bool:
+        """Whether the connection was closed before the server can have read the request on it."""
+        assert self._reader is not None
+        waited = asyncio.get_running_loop().time() - self._asked_at
+        return self._answers > 0 and not self._reader.began and waited <= STALE_SECONDS
 
     def _answered(self, response: Response) -> None:
         exchange, reader, transport = self._exchange, self._reader, self._transport
@@ -121,6 +136,7 @@ class Connection(asyncio.Protocol):
         assert reader is not None
         assert transport is not None
         self._exchange = self._reader = exchange.connection = None
+        self._answers += 1
         # an answer that came before all was sent (413, say) leaves half a request in the connection
         if reader.reusable and not transport.is_closing() and not transport.get_write_buffer_size():
             self._on_free(self)

@@ -8,7 +8,7 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.drive.dispatch.dispatcher import Dispatcher
+from headrace.drive.dispatch.dispatcher import STALLED_SECONDS, Dispatcher
 from headrace.drive.dispatch.endpoint import Endpoint
 from headrace.drive.dispatch.ticket import Flight, Ticket
 from headrace.drive.prompts import Prompt, Request
@@ -219,3 +219,23 @@ def test_a_refused_row_returns_to_the_server_that_refused_it_when_no_other_takes
     lonely.refused_by = "http://s0"
     dispatcher.again(lonely, 0.0)
     assert [flight.url for flight in send_all(dispatcher, 0.0)] == ["http://s0"]
+
+
+def test_while_this_process_stood_still_no_server_was_silent() -> None:
+    """Stopped at 2 s for an hour: what was answered meanwhile lies unread, so all get their time anew."""
+    dispatcher = fleet(1, 1)
+    dispatcher.offer([ticket(n) for n in range(4)])
+    for flight in send_all(dispatcher, 0.0):
+        answer(dispatcher, flight, 1.0)
+    send_all(dispatcher, 1.0)
+    assert len(dispatcher.stalled(3602.0)) == 2
+    dispatcher.woke(due=2.0, now=3602.0)
+    assert dispatcher.stalled(3602.0) == []
+    assert dispatcher.stalled(3602.0 + STALLED_SECONDS) == []
+    assert len(dispatcher.stalled(3602.1 + STALLED_SECONDS)) == 2
+
+
+def test_a_late_turn_of_the_loop_is_no_standstill() -> None:
+    dispatcher = fleet(1)
+    dispatcher.woke(due=2.0, now=4.0)
+    assert dispatcher.silent_since(1.0) == 1.0

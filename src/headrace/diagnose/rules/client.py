@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headrace.diagnose.finding import CONFIGURED, COUNTED, SAID, SUGGESTED, Finding
+from headrace.diagnose.rules.pools import lost_work
 from headrace.diagnose.view import NEAR, PRESSED, ROOM, View
 from headrace.engines.conduct import conduct
 from headrace.words import Constraint
@@ -47,6 +48,8 @@ def _too_little(view: View) -> Iterator[Finding]:
     flight = view.flight
     if view.waits or not _pools_have_room(view) or flight == 0:
         return
+    if lost_work(view):
+        return  # work is taken back only for want of KV room: whatever waits at the median, it has enough
     if flight is not None and flight > _as_many(running):
         return  # more is meant to be in flight: `client_side`
     if cap is not None and running >= cap * NEAR:

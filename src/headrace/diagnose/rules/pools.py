@@ -25,7 +25,7 @@ def findings(view: View) -> Iterator[Finding]:
     yield from _budget(view)
 
 
-def _lost_work(view: View) -> str:
+def lost_work(view: View) -> str:
     """Retractions or preemptions beyond what is fine, in words; "" where there were none."""
     rate = view.server.value("retractions_per_min")
     if rate is not None and rate > FINE_PER_MINUTE:
@@ -47,7 +47,7 @@ def _throws_away(id: str, text: str) -> bool:
 
 def _kv_full(view: View) -> Iterator[Finding]:
     """The pool is full and requests wait, or lose their work."""
-    usage, lost = view.fullest_pool, _lost_work(view)
+    usage, lost = view.fullest_pool, lost_work(view)
     if usage is None:
         if lost:
             yield Finding(
@@ -134,7 +134,7 @@ def _states_fill_it(view: View, used: float) -> str:
 
 
 def _work_thrown_away(view: View) -> Iterator[Finding]:
-    lost = _lost_work(view)
+    lost = lost_work(view)
     if not lost:
         return
     usage = view.fullest_pool

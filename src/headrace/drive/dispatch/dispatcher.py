@@ -23,13 +23,20 @@ SLOWER = 2.0
 SILENT = 3.0
 STALLED_SECONDS = 30.0  # and at least 5 longest latencies: it holds requests and finishes none
 STALLED_LATENCIES = 5.0
+# A turn of the event loop takes milliseconds. When a moment of sleep lasted so much longer, this process was
+# stopped (Ctrl-Z, a paused machine): the answers that came meanwhile lie unread, and no server is at fault.
+STANDSTILL_SECONDS = 5.0
 
 SECOND_OPINION_SECONDS = 0.25  # between two looks for room at another server than the one that refused
 TAKES = (EndpointState.REACHABLE, EndpointState.LIMITED, EndpointState.TRIAL)
 
 
 class Dispatcher:
-    """The queue, the waiting room and the endpoints."""
+    """The queue, the waiting room and the endpoints.
+
+    Attributes:
+        awake_since: monotonic seconds; what servers did not say before that, nobody was there to hear.
+    """
 
     def __init__(self) -> None:
         self.endpoints: dict[str, Endpoint] = {}
@@ -37,6 +44,16 @@ class Dispatcher:
         self._waiting: list[tuple[float, int, Ticket]] = []
         self._order = count()
         self.flights: dict[Flight, None] = {}
+        self.awake_since = float("-inf")
+
+    def woke(self, due: float, now: float) -> None:
+        """A sleep that was to end at `due` ended `now`: whether this process stood still in between."""
+        if now - due > STANDSTILL_SECONDS:
+            self.awake_since = now
+
+    def silent_since(self, started: float) -> float:
+        """Since when (monotonic seconds) a request that was sent at `started` is waited for."""
+        return max(started, self.awake_since)
 
     # the queue
 
@@ -95,7 +112,8 @@ class Dispatcher:
                 continue
             age = now - flight.started
             known_slow = len(slow.latencies) >= 3 and median(slow.latencies) >= SLOWER * fast_seconds
-            silent = now - max(slow.last_answer, flight.started) >= SILENT * longest
+            waited = now - self.silent_since(max(slow.last_answer, flight.started))
+            silent = waited >= SILENT * longest
             if ((known_slow and age >= fast_seconds) or (silent and age >= SILENT * longest)) and (
                 best is None or flight.started < best.started
             ):
@@ -139,7 +157,7 @@ class Dispatcher:
             for url, started in oldest.items()
             if (e := self.endpoints.get(url)) is not None
             and e.state is not EndpointState.BROKEN
-            and now - max(started, e.last_answer) > bound
+            and now - self.silent_since(max(started, e.last_answer)) > bound
         ]
 
     def flights_at(self, url: str) -> list[Flight]:

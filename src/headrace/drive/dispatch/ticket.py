@@ -31,6 +31,7 @@ class Ticket:
         avoid: URL of the server that failed it last; another is preferred.
         flagged: the answer that a flag policy wants asked once more; kept if the second try fails.
         refused_by: URL of the server that refused it; another is asked for a second opinion.
+        fresh: its last request met a connection that the server had closed; the next gets a new one.
         flights: the requests now in flight for it (two while hedged).
         closed: answered or given up: whatever else comes back is ignored.
     """
@@ -43,6 +44,7 @@ class Ticket:
     flagged: Flagged | None = None
     refused_by: str | None = None
     hedged: bool = False
+    fresh: bool = False
     closed: bool = False
     flights: list[Flight] = field(default_factory=list)
 
