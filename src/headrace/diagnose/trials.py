@@ -117,8 +117,9 @@ _PATTERNS: tuple[tuple[Thing, str], ...] = (
     (Thing.FORMAT, rf"\b{_FORMATS}\b"),
     (
         Thing.RANKS,
-        r"\b(?:(?:one|a single|single|1)[- ](?:GPU|card|device)s?\b|TP ?= ?1\b|(?:without"
-        r"|no) tensor parallel\w*)",
+        r"\b(?:(?:one|a single|single|1)[- ]"
+        r"(?:GPU|card|device|(?:RTX |GTX |Arc )?[ABHLPTV]?[1-9]0[0-9]0?)s?\b"
+        r"|TP ?= ?1\b|(?:without|no) tensor parallel\w*)",
     ),
     (
         Thing.PROCESSOR,
@@ -357,6 +358,8 @@ def _seconds(text: str) -> dict[tuple[str, ...], float]:
         if time is None:
             earlier = [*_SECONDS.finditer(text, max(0, name.start() - 20), name.start())]
             time = earlier[-1] if earlier else None
+            if time is not None and re.search(r"\b(?:of|in|to)\b", text[time.end() : name.start()]):
+                time = None  # "2 ms of every step" is a part of it
         if time is not None:
             found.setdefault(words, float(time[1]) * (1e-3 if time[2].lower() == "ms" else 1.0))
     if not names and (took := _TOOK.search(text)):

@@ -13,7 +13,8 @@ from headrace.words import Constraint
 _MISSES = r"hit rate|prefix(?:es)? hits?|cache hits?|\b0 (?:host )?hits\b|0 hits|never (?:records? )?a hit"
 _SHARED = (
     r"\b(?:same|identical|common|repeated|shared?)\b[^.;]{0,30}\b(?:prompts?|prefix\w*|tokens|history)"
-    r"|system prompt|repeats? (?:the|all|its)\b|multi-?turn"
+    r"|system prompt|repeats? (?:the|all|its)\b|multi-?turn|\bsent (?:again|twice|(?:two|three|\d+) times)"
+    r"|\bfrom (?:its|the) (?:first|very first) token\b"
 )
 # the same prompt once more, and as long again
 _AGAIN = (

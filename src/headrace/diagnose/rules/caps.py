@@ -187,6 +187,8 @@ def _planned_lowest(view: View, flight: float | None) -> Iterator[Finding]:
     rung = plan.lowest
     if rung.constraint is Constraint.KV_POOL and view.baseline.value("context_tokens") is None:
         return  # at the longest request that may come, which says little of those that do
+    if rung.constraint is Constraint.KV_POOL and view.fullest_pool is not None and not _pool_pressed(view):
+        return  # the pool was read, and has room
     derived_running = view.running
     if flight is not None and flight <= rung.running.value:
         return

@@ -68,7 +68,11 @@ _WORDS: tuple[tuple[Constraint, str], ...] = (
         r"(?:refuses|fails|failed|unable|does not|never|cannot|won't|can't) (?:to )?(?:start|boot|load)s?\b"
         r"|(?:out of memory|OOM|crash\w*|dies) (?:at|during|on|while) (?:start|load|boot|captur)",
     ),
-    (Constraint.SERVER_DOWN, r"\b(?:hangs?|crash(?:es|ed)?|dies|unresponsive|stops? answering|segfault)\b"),
+    (
+        Constraint.SERVER_DOWN,
+        r"\b(?:hangs?|crash(?:es|ed)?|dies|unresponsive|stops? answering|segfault"
+        r"|never (?:returns|answers|comes back))\b",
+    ),
     (
         Constraint.COLD_START,
         r"first (?:few )?(?:requests?|minutes?|batch(?:es)?|runs?) (?:is|are|take|at)|warm-?up|JIT compil",
@@ -82,6 +86,7 @@ _WORDS: tuple[tuple[Constraint, str], ...] = (
         r"|\buneven\w*\b[^.;]{0,30}\b(?:over|across|between|among)\b"
         r"|\bsome\b[^.;]{0,40}\bwhile (?:the )?others? (?:are |sit |stay )?"
         r"idle|\bwrong (?:split|ratio)"
+        r"|\bonly one (?:GPU|card|server|replica|engine|worker|rank) (?:is |at a time)"
         r"|others? (?:get none|(?:are|is|stay|sit|sits|stays) idle|have no utili[sz]ation)"
         r"|uneven(?:ly)? (?:load\w*|spread|distribut\w+)|\b(?:imbalance\w*|sticky sessions?)\b",
     ),
@@ -119,6 +124,7 @@ _WORDS: tuple[tuple[Constraint, str], ...] = (
         r"\bsynchronous\w*|\bcop(?:y|ies|ied) (?:from|to) the (?:GPU|CPU|host)"
         r"|no longer overlaps?|(?:does|do) not overlap|blocking (?:operation|call|launch)"
         r"|gaps? between (?:steps|kernels)"
+        r"|\bms of (?:every|each) step [^.;]{0,20}\b(?:host|CPU)"
         r"|\b(?:CPU|host) (?:time|work|overhead) (?:between|per|in every|of every)|\bas GPU idle"
         r"|GPU idles? [^.;]{0,30}\b(?:while|between)|\b(?:host|launch|CPU)[- ]bound"
         r"|GPU waits for the (?:CPU|host)"
@@ -181,6 +187,22 @@ def findings(view: View) -> Iterator[Finding]:
             )
     yield from _side_by_side(view)
     yield from _capacity(view)
+    yield from _elsewhere_none(view)
+
+
+def _elsewhere_none(view: View) -> Iterator[Finding]:
+    """Requests wait at one rank or server while the others have none: counted by whoever tells it."""
+    for claim in view.claims:
+        if claim.says(
+            r"\bothers?\b[^.;]{0,20}\b(?:have|has|had|with|run|at) (?:none|nothing|no requests?|0)\b"
+        ):
+            yield Finding(
+                Constraint.LOAD_IMBALANCE,
+                SUGGESTED + 0.05,
+                (f"as told: {claim.text[:160]}",),
+                ("requests per rank or server over a minute: even",),
+            )
+            return
 
 
 def _side_by_side(view: View) -> Iterator[Finding]:
