@@ -14,6 +14,8 @@ from headrace.engines.conduct import conduct
 from headrace.words import Constraint
 
 WORTH_SAYING = 0.25  # under this, evidence is too thin to name a constraint first
+_STATED_FROM, _STATED_SLOPE = 0.25, 0.72
+_OFTEN_UNKNOWN = 0.25
 _MOST_ALSO = 4
 _DEFAULT_GAIN = 1.5  # of a side whose gain cannot be told: neither for nor against it
 
@@ -57,7 +59,7 @@ def judge(view: View, found: Iterable[Finding], rungs: Sequence[LadderRung] = ()
     if across is not None and across.confidence >= 0.5 * max(finding.confidence for finding in others):
         others.remove(across)
         others.insert(0, across)
-    binding = replace(binding, confidence=_tempered(binding, others))
+    binding = replace(binding, confidence=_stated(_tempered(binding, others), binding, view))
     named = {binding.constraint, *(finding.constraint for finding in others)}
     return Verdict(binding, tuple(others[:_MOST_ALSO]), tuple(_ruled_out(view, named)), missing(view))
 
@@ -158,6 +160,18 @@ def _tempered(binding: Finding, others: Sequence[Finding]) -> float:
         return round(binding.confidence, 2)
     close = max(0.0, max(rivals) / max(binding.confidence, 0.01) - 0.5)
     return round(binding.confidence * (1 - 0.25 * min(close, 1.0)), 2)
+
+
+def _stated(confidence: float, binding: Finding, view: View) -> float:
+    """How sure the answer is said to be: by how often answers of that weight were right on unseen reports.
+
+    Of 116 answers on public reports not seen before (docs/accuracy.md), those of weight 0.25 to 0.5 were
+    right in 73 %, 0.5 to 0.7 in 79 %, 0.7 to 0.85 in 89 %, and all above. The line lies half-way there,
+    since who wrote the rules also labelled the reports; `unknown` was acceptable in 11 of 45.
+    """
+    if binding.constraint is Constraint.UNKNOWN:
+        return confidence if view.is_idle else round(_OFTEN_UNKNOWN * confidence, 2)
+    return round(max(confidence, _STATED_FROM + _STATED_SLOPE * confidence), 2)
 
 
 def _ruled_out(view: View, named: set[Constraint]) -> Iterable[tuple[Constraint, str]]:
