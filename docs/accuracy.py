@@ -54,7 +54,7 @@ what they rest on: below 0.5 33 of 45 were right, up to 0.7 15 of 19, up to 0.85
 confidence that is told since then follows half of that. Of 45 times `unknown`, 11 were right or acceptable.
 
 What the answers rest on, by leaving it out: without any of the reporter's claims 28 of the 34 scored cases below are
-still right, without the flags 31, without the failure messages or the notes all 34.
+still right, without the flags 30, without the notes all 34.
 
 ## On the cases at hand
 """
