@@ -110,3 +110,4 @@ def test_a_pool_that_was_read_and_has_room_outweighs_the_planned_one() -> None:
     client = {"in_flight": 64, "mean_input_tokens": 12000, "mean_output_tokens": 4000, "load": "free"}
     observed = {"running": None, "queued": None, "output_tokens_per_s": None}
     assert _C.KV_POOL not in named(told(DENSE, client=client, observed=observed))
+    assert _C.KV_POOL in named(told(DENSE, client=client, observed=observed | {"kv_usage": None}))
