@@ -45,7 +45,7 @@ it the rules were widened on what was missed, so that no report of an earlier ro
 | all causes, words and a figure or two | 66 | 35 (53%) | 35 (53%) | 2 |
 | all causes, most with figures, flags and load | 31 | 21 (68%) | 24 (77%) | 2 |
 | the same; a few with figures filled in that the thread leaves out | 35 | 26 (74%) | 30 (86%) | 1 |
-| the same, figures of the thread alone | 29 | 21 (72%) | 23 (79%) | 2 |
+| the same, figures as the thread gives them, GPU or load assumed where it is silent | 29 | 21 (72%) | 23 (79%) | 2 |
 
 Most of what was not right was `unknown`. Expect about the second row of a report in words, and the last of one with
 running, queued, pool usage and flags. The labels are a reading of the thread by who wrote the rules, with one to four
