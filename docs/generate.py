@@ -50,6 +50,28 @@ def help_of(*words: str) -> str:
     return f"```text\n{text.strip(chr(10))}\n```\n"
 
 
+def steps_example() -> str:
+    """What `headrace plan --steps` prints for the golden inputs, from the step on, in a fenced block."""
+    line = (
+        "--context-length 8192 --mamba-scheduler-strategy extra_buffer --max-running-requests 64 "
+        "--mem-fraction-static 0.85 --mamba-ssm-dtype bfloat16"
+    )
+    words = ["plan", "--engine-version", "0.5.12", "--gpu", "RTX PRO 6000 Blackwell Server"]
+    words += ["--model", "Qwen/Qwen3.6-27B", "--flags", line, "--free-gib", "94.3", "--weights-gib", "51.1"]
+    words += ["--input-tokens", "220", "--output-tokens", "2700", "--steps"]
+    done = subprocess.run(
+        [sys.executable, "-m", "headrace", *words],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "COLUMNS": "80", "NO_COLOR": "1", "TERM": "dumb", "PYTHONIOENCODING": "utf-8"},
+    )
+    lines = [text.rstrip() for text in done.stdout.splitlines()]
+    start = next(at for at, text in enumerate(lines) if text.startswith("A decode step"))
+    end = next(at for at, text in enumerate(lines) if at > start and text.startswith("How to read"))
+    return "```text\n" + "\n".join(lines[start:end]) + "\n```\n"
+
+
 def command_line() -> str:
     """The help of every command, under a heading each."""
     return "\n".join(f"## {' '.join(('headrace', *words))}\n\n{help_of(*words)}" for words in command_names())

@@ -119,7 +119,7 @@ def test_fleet_functions_refuse_what_is_no_address(tmp_path: Path) -> None:
 
 # what a command has for the terminal alone, and a function for Python alone
 SHOWN = {"as_json", "context", "watch", "every", "detach", "dry_run", "progress", "everything", "explain"}
-OF_PYTHON = {"ask", "on_status", "status_every_seconds", "faults"}
+OF_PYTHON = {"ask", "on_progress", "on_status", "status_every_seconds", "faults"}
 FAULTS = {name for name in Faults.__struct_fields__ if name not in ("refuse", "retry_after_seconds")}
 
 

@@ -63,6 +63,8 @@ _PANEL_OF = {
     "export": "Drive",
     "diagnose": "Look",
     "plan": "Decide",
+    "predict": "Decide",
+    "simulate": "Decide",
     "gpus": "Decide",
     "model": "Decide",
     "fleet": "Change",

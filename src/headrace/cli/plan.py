@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from headrace.cli import plan_steps
 from headrace.errors import WOULD_NOT_START
 
 if TYPE_CHECKING:
@@ -90,6 +91,15 @@ def plan(
             show_default=False,
         ),
     ] = "",
+    input_tokens: plan_steps.InputTokens = None,
+    output_tokens: plan_steps.OutputTokens = None,
+    accept_length: plan_steps.AcceptLength = None,
+    steps: plan_steps.Steps = False,
+    search: plan_steps.Search = False,
+    gpus: plan_steps.Gpus = None,
+    in_flight: plan_steps.InFlight = None,
+    job_tokens: plan_steps.JobTokens = None,
+    gpu_hour_price: plan_steps.GpuHourPrice = None,
     as_json: Annotated[
         bool, typer.Option("--json", metavar="", help="As JSON, every number with its origin.")
     ] = False,
@@ -99,6 +109,9 @@ def plan(
     Ends with 8 where the server would not start.
 
     Example: headrace plan --model Qwen/Qwen3-8B --gpu H100 --flags "--max-running-requests 256"
+
+    Example of throughput: headrace plan --model Qwen/Qwen3-8B --gpu H100 --input-tokens 500
+    --output-tokens 1000 --steps --search
 
     Example of vLLM: headrace plan --engine vllm --model Qwen/Qwen3-8B --gpu H100 --target-cap 200
     """
@@ -120,6 +133,15 @@ def plan(
         dp=dp,
         target_cap=target_cap,
         reported=reported,
+        input_tokens=input_tokens,
+        output_tokens=output_tokens,
+        accept_length=accept_length,
+        steps=steps,
+        search=search,
+        gpus=gpus,
+        in_flight=in_flight,
+        job_tokens=job_tokens,
+        gpu_hour_price=gpu_hour_price,
         ask=None if as_json else asker(),
     )
     if as_json:
@@ -136,6 +158,7 @@ def plan(
             ]
         if found.before is not None:
             document["moved"] = [each.to_json() for each in found.moved]
+        document.update(plan_steps.step_documents(found))
         from headrace.net.redact import redact_document
 
         typer.echo(json.dumps(redact_document(document), indent=2, ensure_ascii=False))
@@ -145,9 +168,12 @@ def plan(
     from headrace.report.plan_view import plan_view
 
     moved = found.moved if found.before is not None else None
-    Console(highlight=False, markup=False, emoji=False).print(
+    console = Console(highlight=False, markup=False, emoji=False)
+    console.print(
         plan_view(found.plan, found.changes, found.explanations, found.solutions, target_cap, moved)
     )
+    for view in plan_steps.step_views(found, steps=steps):
+        console.print(view)
     _end(found)
 
 

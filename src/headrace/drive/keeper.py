@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -42,8 +43,8 @@ class Keeper:
         self._on_trouble = on_trouble
         self._on_failed = on_failed
         self.unsaved = 0
-        self._row_characters = 8192.0  # of an answer, a moving average
-        self._max_backlog = MAX_BACKLOG_ROWS
+        self._characters = 0  # of the answers that wait, …
+        self._characters_each: deque[int] = deque()  # … in the order in which they are written
 
     def begin(self, store: Store, job: Job) -> None:
         """Starts the writer's thread. Called in the event loop."""
@@ -62,19 +63,26 @@ class Keeper:
 
     def is_behind(self) -> bool:
         """Whether so much waits for the disk that nothing new should be asked."""
-        return self._writer.backlog() > self._max_backlog
+        waiting = self._writer.backlog()
+        while len(self._characters_each) > waiting:
+            self._characters -= self._characters_each.popleft()
+        return waiting > MAX_BACKLOG_ROWS or self._characters > MAX_BACKLOG_CHARACTERS
 
     def save_row(self, seq: int, row: Row) -> None:
         """Hands over an answered row. Raises StorageError once the writer has given up."""
         self.unsaved += 1
-        self._row_characters += 0.01 * (len(row.answer) + len(row.reasoning or "") - self._row_characters)
-        self._max_backlog = min(MAX_BACKLOG_ROWS, MAX_BACKLOG_CHARACTERS // (1 + int(self._row_characters)))
+        self._count(len(row.answer) + len(row.reasoning or ""))
         self._writer.submit_row(seq, row)
 
     def save_failure(self, seq: int, failed: FailedRow) -> None:
         """Hands over a prompt that was given up. Raises StorageError once the writer has given up."""
         self.unsaved += 1
+        self._count(len(failed.answer or ""))
         self._writer.submit_failure(seq, failed)
+
+    def _count(self, characters: int) -> None:
+        self._characters += characters
+        self._characters_each.append(characters)
 
     def _in_loop(self, tell: Callable[[T], None], what: T) -> None:
         self._loop.call_soon_threadsafe(tell, what)

@@ -26,6 +26,7 @@ RAMP_SECONDS = 0.5
 LAND_AT_ONCE = 4  # answers between two looks at the sockets: half a millisecond for 10 KB each
 # Answers that wait for their landing: beyond, the next request waits too, so that memory does not grow.
 MOST_UNLANDED = 64
+MOST_UNLANDED_BYTES = 8 * 1024 * 1024
 
 Land = Callable[[Flight, Outcome, float], None]
 CameBack = Response | HttpFailure | ServerFault
@@ -61,6 +62,7 @@ class Sender:
         self._exchanges: dict[Flight, Exchange] = {}
         self._cut: set[Flight] = set()
         self._unlanded: deque[tuple[Flight, CameBack, float]] = deque()
+        self._unlanded_bytes = 0  # of their bodies
         self._wake: asyncio.TimerHandle | None = None
 
     def begin(self, http: HttpClient, max_flights: int) -> None:
@@ -80,7 +82,7 @@ class Sender:
     def send(self, now: float, *, hedge: bool) -> int:
         """Sends as much as there is room for; how many of these requests were hedges."""
         dispatcher = self._dispatcher
-        if len(self._unlanded) > MOST_UNLANDED:
+        if len(self._unlanded) > MOST_UNLANDED or self._unlanded_bytes > MOST_UNLANDED_BYTES:
             return 0  # the next landings pump again
         allowed, hedged = self._allowed(now), 0
         while len(dispatcher.flights) < allowed:
@@ -136,6 +138,8 @@ class Sender:
         """Takes what came of a request; its permit is free, and used at once if the server is well."""
         del self._exchanges[flight]
         self._dispatcher.landed(flight)
+        if isinstance(came, Response):
+            self._unlanded_bytes += len(came.body)
         self._unlanded.append((flight, came, self._clock.monotonic()))
         self._came.set()
         # what is no answer may close its server, and does so before anything else is sent
@@ -161,6 +165,7 @@ class Sender:
             flight, came, now = self._unlanded.popleft()
             outcome: Outcome
             if isinstance(came, Response):
+                self._unlanded_bytes -= len(came.body)
                 path = flight.ticket.prompt.request.path
                 outcome = outcome_of(came, path, keep_token_ids=self._keep_token_ids)
             elif isinstance(came, HttpFailure):

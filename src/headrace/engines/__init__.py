@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING
 from headrace.errors import UsageError, nearest
 
 if TYPE_CHECKING:
-    from headrace.engines.plan import Planner
+    from headrace.engines.plan import MemoryPlan, Planner
+    from headrace.engines.search_space import Axis
+    from headrace.perf.options import StepOptions
 
 PLANNED_ENGINES = ("sglang", "vllm")
 
@@ -34,4 +36,23 @@ def planner(engine: str) -> Planner:
             f"Known: {', '.join(PLANNED_ENGINES)}."
         )
     found: Planner = import_module(f"headrace.engines.{name}.planner").PLANNER
+    return found
+
+
+def step_options(plan: MemoryPlan, accept_length: float | None = None) -> StepOptions:
+    """Returns how the steps of a planned server run, for the step model.
+
+    Args:
+        accept_length: tokens that a speculative step yields per request; without it a step counts for one.
+    """
+    module = import_module(f"headrace.engines.{plan.settings.engine}.step_options")
+    found: StepOptions = module.step_options(plan, accept_length)
+    return found
+
+
+def search_axes(plan: MemoryPlan, gpus: int) -> tuple[Axis, ...]:
+    """Returns what a search may vary on a planned server that has `gpus` GPUs, replicas included."""
+    found: tuple[Axis, ...] = import_module(f"headrace.engines.{plan.settings.engine}.search_axes").axes(
+        plan, gpus
+    )
     return found

@@ -32,4 +32,6 @@ def test_what_is_said_to_be_sure_is_mostly_right(found: list[Scored]) -> None:
 
 
 def test_the_page_is_up_to_date(found: list[Scored]) -> None:
-    assert PAGE.read_text(encoding="utf-8") == page(found), "run: python docs/accuracy.py --write"
+    # the part on the step model follows; tests/unit/forecast/test_public_rows.py holds it
+    said = PAGE.read_text(encoding="utf-8")
+    assert said.startswith(page(found)), "run: python docs/accuracy.py --write"

@@ -12,7 +12,7 @@ from headrace.drive.dispatch.endpoint import Endpoint
 from headrace.drive.dispatch.ticket import Flight, Ticket
 from headrace.drive.outcome import Answered, Later, Outcome, ServerFault
 from headrace.drive.prompts import Prompt, Request
-from headrace.drive.sender import LAND_AT_ONCE, MOST_UNLANDED, RAMP_SECONDS, Sender
+from headrace.drive.sender import LAND_AT_ONCE, MOST_UNLANDED, MOST_UNLANDED_BYTES, RAMP_SECONDS, Sender
 from headrace.net.http import HttpClient, HttpFailure, Response
 
 GOOD = Response(200, b'{"choices":[{"text":"x","finish_reason":"stop"}]}', None, "application/json")
@@ -149,6 +149,22 @@ def test_answers_that_have_not_landed_hold_up_the_next_request() -> None:
     on_stand(stand, scenario)
     assert len(stand.landed) == 3000
     assert most <= MOST_UNLANDED + limit
+
+
+def test_large_answers_that_have_not_landed_hold_up_the_next_request_by_their_size() -> None:
+    """Three of 4 MiB are more than may wait, whatever their number."""
+    stand = Stand(limit=3, prompts=9)
+    large = Response(200, b"x" * (MOST_UNLANDED_BYTES // 2), None, "application/json")
+
+    async def scenario() -> None:
+        for sent in (4, 5, 5):
+            stand.client.answer(large)
+            assert stand.client.sent == sent
+        await asyncio.sleep(0)
+        assert len(stand.landed) == 3
+        assert stand.client.sent == 6
+
+    on_stand(stand, scenario)
 
 
 def test_a_request_that_is_cut_short_counts_as_what_it_was_cut_for() -> None:

@@ -43,7 +43,7 @@ def candidates(plan: MemoryPlan) -> Iterator[Candidate]:
     if model.is_hybrid and version >= Version(0, 5, 7):
         yield from _state_candidates(plan)
     fraction = float(settings["mem_fraction_static"] or 0)
-    best = _highest_fraction(plan)
+    best = highest_fraction(plan)
     if best > fraction + 1e-9:
         slack = (1 - best) * plan.figures["free_bytes"].value / GIB
         yield Candidate(
@@ -110,7 +110,7 @@ def _state_candidates(plan: MemoryPlan) -> Iterator[Candidate]:
         )
 
 
-def _highest_fraction(plan: MemoryPlan) -> float:
+def highest_fraction(plan: MemoryPlan) -> float:
     """The highest fraction, in steps of 0.01, that leaves enough slack."""
     free = plan.figures["free_bytes"].value
     return min(_MOST, math.floor((1 - least_slack(plan) / free) / _STEP) * _STEP) if free else 0.0

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from headrace.engines.plan import Candidate, MemoryPlan, PlanInputs, Solution, Untold, holds
 from headrace.engines.vllm.settings import TABLE
 
-_MOST_UTILIZATION = 0.95  # vLLM's optimization page advises to raise it; above this little stays for others
+MOST_UTILIZATION = 0.95  # vLLM's optimization page advises to raise it; above this little stays for others
 
 
 def candidates(plan: MemoryPlan) -> Iterator[Candidate]:
@@ -25,10 +25,10 @@ def candidates(plan: MemoryPlan) -> Iterator[Candidate]:
             0,
             "the client must have as many in flight; graphs are captured up to 512 (1,024) requests",
         )
-    if float(settings["gpu_memory_utilization"] or 0) < _MOST_UTILIZATION:
+    if float(settings["gpu_memory_utilization"] or 0) < MOST_UTILIZATION:
         yield Candidate(
             "memory_fraction",
-            f"--gpu-memory-utilization {_MOST_UTILIZATION}",
+            f"--gpu-memory-utilization {MOST_UTILIZATION}",
             1,
             "little stays for other processes",
         )
