@@ -11,7 +11,7 @@ from headrace.diagnose.compare import Comparison
 from headrace.diagnose.decompose import Decomposition
 from headrace.diagnose.finding import Finding
 from headrace.diagnose.ladder import LadderRung
-from headrace.diagnose.propose import Proposal
+from headrace.diagnose.proposal import Proposal
 from headrace.words import Constraint
 
 SCHEMA = "headrace.diagnosis"
