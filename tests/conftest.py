@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,6 +11,10 @@ from typing import Any
 import pytest
 
 from bench.null_server import Missing, NullServer, build, shared_folder
+
+# Small fleets are faster in plain Python than the kernel's first compilation; the compiled kernel has a test
+# of its own.
+os.environ.setdefault("HEADRACE_KERNEL", "python")
 
 
 @pytest.fixture(scope="session")

@@ -1,9 +1,9 @@
 """headrace: feeds a fleet of inference servers with an offline generation job and says what holds it back.
 
 The commands are functions here, by the same names and words: `run`, `status`, `export`, `plan`, `predict`,
-`gpus`, `model`, `fleet_add`, `fleet_drain`, `fleet_remove`, `demo`, `emulate`; and `headrace.api.diagnose`,
-because `headrace.diagnose` is a package. They are loaded when first used. What they raise is in
-`headrace.errors`.
+`gpus`, `model`, `fleet_add`, `fleet_drain`, `fleet_remove`, `demo`, `emulate`; and `headrace.api.diagnose`
+and `headrace.api.simulate`, because `headrace.diagnose` and `headrace.simulate` are packages. They are loaded
+when first used. What they raise is in `headrace.errors`.
 """
 
 from __future__ import annotations

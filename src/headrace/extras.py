@@ -11,7 +11,6 @@ from headrace.errors import UsageError
 EXTRA_OF: Mapping[str, str] = {
     "pyarrow": "run",
     "numba": "sim",
-    "scipy": "sim",
     "altair": "report",
     "jinja2": "report",
     "starlette": "web",

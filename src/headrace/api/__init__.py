@@ -5,7 +5,7 @@ Nothing here prints. Expected failures are the errors of `headrace.errors`. The 
 """
 
 from headrace.api.change import fleet_add, fleet_drain, fleet_remove, fleet_replies
-from headrace.api.decide import Planned, gpus, model, plan, predict
+from headrace.api.decide import Planned, gpus, model, plan, predict, simulate
 from headrace.api.drive import export, run, run_resolved, status
 from headrace.api.look import diagnose
 from headrace.api.tools import demo, emulate
@@ -26,5 +26,6 @@ __all__ = [
     "predict",
     "run",
     "run_resolved",
+    "simulate",
     "status",
 ]

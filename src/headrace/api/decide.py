@@ -1,4 +1,4 @@
-"""Plan a server's memory and what it would serve; predict a table; what is known of GPUs and models."""
+"""Plan a server and what it serves; predict a table; simulate a fleet; what is known of GPUs and models."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from headrace.hardware.catalogue import Ask
     from headrace.hardware.device import Device
     from headrace.models.description import ModelDescription
+    from headrace.simulate.question import Variant
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,3 +278,119 @@ def model(
     else:
         geometry = resolve_model(name)
     return describe(geometry, tp=tp, tokens_per_step=tokens_per_step, context_tokens=context_tokens)
+
+
+def simulate(
+    *,
+    model: str,
+    gpu: str,
+    engine: str = "sglang",
+    engine_version: str = "",
+    flags: str = "",
+    compare: Sequence[str] = (),
+    free_gib: float | None = None,
+    weights_gib: float | None = None,
+    replicas: int = 1,
+    in_flight: int | None = None,
+    count: int = 1000,
+    input_tokens: float = 150.0,
+    output_tokens: float = 1000.0,
+    length_law: str = "gamma",
+    output_spread: float = 0.3,
+    input_spread: float = 0.5,
+    max_tokens: int | None = None,
+    shared_tokens: int = 0,
+    prompts_per_group: int = 0,
+    workload: Sequence[str | Path] = (),
+    mixed: bool = False,
+    arrivals: bool = False,
+    requests_per_s: float | None = None,
+    longest_first: bool = False,
+    seed: int = 0,
+    step_seconds: str = "",
+    accept_length: float | None = None,
+    accept_spread: float = 0.0,
+    ignore_eos: bool = False,
+    ramp_seconds: float = 0.0,
+    per_server: bool = False,
+    client_delay_seconds: float = 0.0,
+    restart_seconds: float = 120.0,
+    events: Sequence[str] = (),
+    slow_servers: Sequence[str] = (),
+    until_seconds: float | None = None,
+    out: str | Path | None = None,
+    progress: Progress | None = None,
+    ask: Ask | None = None,
+) -> tuple[Variant, ...]:
+    """What a fleet would make of a job: the line as given, then each edit of it, over the same prompts.
+
+    The keywords are the options of `headrace simulate`.
+
+    Args:
+        in_flight: per server; None: 32, or no limit where prompts arrive by themselves.
+        out: folder that gets the first variant as an Observation.
+        progress: called with (prompts done, prompts) now and then.
+        ask: chooses among the devices that an ambiguous GPU name fits; None goes on with their range.
+
+    Raises:
+        UsageError, InputError: a flag, name or file is not known or cannot be read, the server would not
+        start,
+            or the GPU's bandwidth is not known.
+        StorageError: `out` cannot be written.
+    """
+    from headrace.hardware.catalogue import resolve
+    from headrace.models.catalogue import resolve_model
+    from headrace.simulate import question
+    from headrace.simulate.fleet import Feeding
+    from headrace.simulate.lengths import Length, drawn, joined, with_acceptance
+    from headrace.simulate.recording import write_recording
+    from headrace.simulate.steps import parse_points
+    from headrace.simulate.traces import read_workload
+
+    server = question.ServerAsked(
+        resolve_model(model), resolve(gpu, ask), engine, engine_version, flags, free_gib, weights_gib
+    )
+    if workload:
+        parts = [read_workload(Path(each), max_tokens=max_tokens, arrivals=arrivals) for each in workload]
+        load = joined(parts, mixed_by=seed if mixed else None)
+    else:
+        settings = server.plan().settings
+        context = settings["context_length" if settings.engine == "sglang" else "max_model_len"]
+        load = drawn(
+            count,
+            Length(input_tokens, length_law, input_spread),
+            Length(output_tokens, length_law, output_spread),
+            max_tokens=max_tokens,
+            context_tokens=int(context or 32_768),
+            seed=seed,
+            shared_tokens=shared_tokens,
+            prompts_per_group=prompts_per_group,
+            requests_per_second=requests_per_s,
+        )
+    if accept_length is not None:
+        load = with_acceptance(load, accept_length, accept_spread, seed)
+    if longest_first:
+        load = load.longest_first()
+    arrives = load.arrival is not None
+    feeding = Feeding(
+        in_flight if in_flight is not None or arrives else 32,
+        ramp_seconds,
+        per_server,
+        arrives,
+        client_delay_seconds,
+        restart_seconds,
+    )
+    fleet = question.FleetAsked(
+        replicas,
+        feeding,
+        question.parse_incidents(events),
+        question.parse_slow(slow_servers),
+        parse_points(step_seconds),
+        accept_length,
+        ignore_eos,
+        until_seconds,
+    )
+    found = tuple(question.run_variant(server, fleet, load, change, progress) for change in ("", *compare))
+    if out is not None:
+        write_recording(Path(out), found[0], load)
+    return found

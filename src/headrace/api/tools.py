@@ -54,6 +54,7 @@ def emulate(
     reasoning_parser: str | None = None,
     thinking: bool = True,
     seed: int = 0,
+    physics_seed: int | None = None,
     journal: str | Path | None = None,
     refuse: Sequence[int] = (),
     **faults: FaultSwitch,
@@ -69,6 +70,10 @@ def emulate(
     Raises:
         UsageError: with every mistake at once.
     """
+    import os
+
+    # a handful of servers is quick in plain Python, and shall not wait for a compiler
+    os.environ.setdefault("HEADRACE_KERNEL", "python")
     from headrace.simulate.emulate import EmulatorOptions, ThreadedFleet
     from headrace.simulate.emulate.switches import as_switches, faults_of
 
@@ -87,6 +92,7 @@ def emulate(
             reasoning_parser=reasoning_parser,
             thinking=thinking,
             seed=seed,
+            physics_seed=physics_seed,
             journal=Path(journal) if journal is not None else None,
             faults=faults_of(replicas, as_switches(faults), refuse),
         )

@@ -64,6 +64,7 @@ _PANEL_OF = {
     "diagnose": "Look",
     "plan": "Decide",
     "predict": "Decide",
+    "simulate": "Decide",
     "gpus": "Decide",
     "model": "Decide",
     "fleet": "Change",

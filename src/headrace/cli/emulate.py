@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -98,6 +99,15 @@ def emulate(
     seed: Annotated[
         int, typer.Option(rich_help_panel=_ANSWERS, metavar="N", help="Of lengths, texts and faults.")
     ] = 0,
+    physics_seed: Annotated[
+        int | None,
+        typer.Option(
+            rich_help_panel=_SERVERS,
+            metavar="N",
+            min=0,
+            help="Hidden physics: speed, bandwidth, host time and length law off the book's.",
+        ),
+    ] = None,
     error_500: Annotated[list[str] | None, _fault("Answered 500.")] = None,
     error_503: Annotated[list[str] | None, _fault("Answered 503.")] = None,
     error_429: Annotated[list[str] | None, _fault("Answered 429 with Retry-After.")] = None,
@@ -128,6 +138,8 @@ def emulate(
 
     Example with faults: headrace emulate --replicas 4 --error-503 2 --slow 3=4 --crash-after 1=200
     """
+    # a handful of servers is quick in plain Python, and shall not wait for a compiler
+    os.environ.setdefault("HEADRACE_KERNEL", "python")
     from headrace.simulate.emulate import EmulatorOptions
     from headrace.simulate.emulate.switches import faults_of
 
@@ -164,6 +176,7 @@ def emulate(
             reasoning_parser=reasoning_parser,
             thinking=thinking,
             seed=seed,
+            physics_seed=physics_seed,
             journal=journal,
             faults=faults,
         )

@@ -142,7 +142,9 @@ def understand(path: Path, content_type: str, body: bytes, options: EmulatorOpti
         room = _room(path, tokens, limit, options, stream)
         for sample in range(samples):
             bits = draws.fingerprint(options.seed, prompt, request_seed, b"%d" % sample)
-            drawn = draws.output_tokens(bits, options.mean_output_tokens, options.output_spread)
+            drawn = draws.output_tokens(
+                bits, options.mean_output_tokens, options.output_spread, options.length_law
+            )
             wanted = room if ignore_end else max(drawn, minimum)
             output = min(wanted, room)
             reasoning = min(output, max(1, int(drawn * _REASONING_SHARE))) if thinking else 0

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from headrace.errors import UsageError
 from headrace.simulate.emulate.faults import Faults
+from headrace.simulate.emulate.physics import hidden_law, hidden_times
 from headrace.simulate.emulate.timing import StepTimes
 
 
@@ -31,7 +32,8 @@ class EmulatorOptions:
         thinking: whether chats think unless they ask otherwise (`chat_template_kwargs`).
         seed: of lengths, texts and faults.
         journal: file that gets one line per request, see `journal`; None = none.
-        step_times: how long the engine's work takes.
+        step_times: how long the engine's work takes, by the book.
+        physics_seed: of hidden physics and length law, see `physics`; None = by the book.
         faults: what is wrong with which replica at the start.
     """
 
@@ -51,12 +53,23 @@ class EmulatorOptions:
     seed: int = 0
     journal: Path | None = None
     step_times: StepTimes = field(default_factory=StepTimes)
+    physics_seed: int | None = None
     faults: Mapping[int, Faults] = field(default_factory=dict)
 
     @property
     def pool_tokens(self) -> int:
         """KV pool of one server, in tokens."""
         return self.kv_tokens if self.kv_tokens is not None else self.cap * self.context_length // 2
+
+    @property
+    def real_times(self) -> StepTimes:
+        """How long the engine's work really takes."""
+        return hidden_times(self.step_times, self.physics_seed)
+
+    @property
+    def length_law(self) -> str:
+        """The law of answers' lengths."""
+        return hidden_law(self.physics_seed)
 
     def validate(self) -> None:
         """Raises UsageError with every mistake at once."""

@@ -15,7 +15,7 @@ from aiohttp import web
 
 from headrace.errors import BusyError, UsageError
 from headrace.simulate.emulate import answers, asked, metrics, pages
-from headrace.simulate.emulate.continuous_batch import ContinuousBatch
+from headrace.simulate.emulate.core import new_core
 from headrace.simulate.emulate.engine import Engine
 from headrace.simulate.emulate.faults import FaultDraw, Faults, faults_from
 from headrace.simulate.emulate.generation import Generation, ReplicaStats, page
@@ -141,7 +141,7 @@ class Replica:
             await self.start()
 
     def _new_engine(self) -> Engine:
-        core = ContinuousBatch(self._options.cap, self._options.pool_tokens, self._options.step_times)
+        core = new_core(self._options)
         return Engine(core, self._options.speed / self.faults.slow)
 
     def _new_generation(self) -> Generation:

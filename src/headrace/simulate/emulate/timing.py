@@ -1,6 +1,6 @@
 """The seam between the emulated server and time: what a timing core is asked, and what it answers.
 
-`continuous_batch` is today's core; the discrete-event simulator will take its place. All times are engine
+The core is the simulator's own scheduler (`simulate.live_scheduler`, made by `core`). All times are engine
 seconds, injected as `now`: speed factors live in `pace`.
 """
 
