@@ -30,7 +30,7 @@ def more_running(view: View, running: float, after: StepModel | None = None) -> 
         after: the step model under other settings (`Expected.under`); None: settings stay as they are.
     """
     now, usual = view.running, step_model(view)
-    if now is None or now <= 0 or (running <= now and after is None):
+    if now is None or now <= 0 or running <= 0 or (running <= now and after is None):
         return (1.0, 1.0, 1.0)
     if usual is None:
         return _by_floor(view, now, running)
@@ -69,7 +69,8 @@ def _by_floor(view: View, now: float, running: float) -> Gain:
     step = here + remainder
     middle = ratio * step / (there + remainder * (1 + ratio) / 2)
     low = max(1.0, low)
-    return (low, min(max(middle, low), high), max(high, low))
+    high = max(low, high)
+    return (low, min(max(middle, low), high), high)
 
 
 def throughput(view: View, gain: Gain, *, of_fleet: bool = True) -> Estimate | None:
@@ -92,7 +93,7 @@ def throughput(view: View, gain: Gain, *, of_fleet: bool = True) -> Estimate | N
 def second_order(view: View, running: float, after: StepModel | None = None) -> tuple[str, ...]:
     """Returns what else moves when `running` run, each with its size; the estimate has all of it in it."""
     usual, now = step_model(view), view.running
-    if usual is None or not now:
+    if usual is None or not now or running <= 0:
         return ()
     found = []
     here, there = usual.seconds(now), usual.seconds(running, after)

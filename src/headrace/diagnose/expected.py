@@ -19,9 +19,9 @@ from headrace.errors import UsageError
 from headrace.observe.observation import ServerObservation
 from headrace.perf.calibrate import Calibration, Sample
 from headrace.perf.closed_loop import prefill_added_seconds
-from headrace.perf.step_model import StepModel
+from headrace.perf.step_model import StepModel, StepTime
 from headrace.perf.widths import dtype_named
-from headrace.quantities import Estimate, Quantity, derived
+from headrace.quantities import Estimate, Origin, Quantity, derived
 
 # With one measured point of a server given, its other loads are off by 6.8 % (median of 885 public rows,
 # docs/accuracy.md): of a normal spread the median is 0.6745 deviations.
@@ -175,17 +175,46 @@ def expected(
     ranks = max(1, server.data_parallel or 1)
     each = running.value / ranks
     total = each * context.value
-    one = physics.decode_estimate(each, total)
+    time = physics.decode(each, total)
+    one = time.seconds
     prompts = _prompts(baseline, prefill_share, one.mid / each)
     whole = _whole(physics, each, context.value, prompts)
+    if not math.isfinite(whole):
+        return None  # figures that no server has
     factor = whole / one.mid
     step = derived(
-        whole, "s", "step model: operators, host and prompts", running=running, context=context
+        whole,
+        "s",
+        "operators + host + prompts, by the step model",
+        operators=_operators(time, running, context),
+        host=Quantity(
+            time.host_seconds.mid,
+            "s",
+            Origin.DERIVED,
+            "gap between steps, and what the overlap does not hide",
+        ).with_range(time.host_seconds.low, time.host_seconds.high),
+        prompts=Quantity(whole - one.mid, "s", Origin.DERIVED, "prompts of others, per step"),
     ).with_range(one.low * factor, one.high * factor)
     sample = sample_of(baseline, each, context.value, 1.0 / factor)
     calibration = physics.calibrate([sample]) if sample is not None else None
     corrected = physics.corrected(calibration.correction) if calibration is not None else physics
     return Expected(physics, corrected, step, calibration, context.value, prompts, ranks, width)
+
+
+def _operators(time: StepTime, running: Quantity, context: Quantity) -> Quantity:
+    """What the GPU takes: an input per operator, with its bytes, its roof and how much of that it reaches."""
+    parts = {}
+    for operator in time.operators:
+        reached = f" at {operator.achieved_fraction:.0%}" if operator.achieved_fraction is not None else ""
+        said = f"{operator.bytes / 1e9:,.2f} GB, {operator.flops / 1e12:,.2f} TFLOP; {operator.roof}{reached}"
+        seconds = operator.seconds
+        parts[f"{operator.name}, {operator.dtype}"] = Quantity(
+            seconds.mid, "s", operator.origin, f"{said}: {operator.source}"
+        ).with_range(seconds.low, seconds.high)
+    gpu = time.gpu_seconds
+    return derived(
+        gpu.mid, "s", "one after the other, per scheduler", running=running, context=context, **parts
+    ).with_range(gpu.low, gpu.high)
 
 
 def sample_of(baseline: Baseline, batch: float, context: float, decode_share: float) -> Sample | None:

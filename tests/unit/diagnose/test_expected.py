@@ -35,6 +35,23 @@ def test_a_step_within_the_range_leaves_nothing_unexplained() -> None:
     assert split.unexplained.value == 0
 
 
+def test_the_expected_step_unfolds_to_its_operators() -> None:
+    """Parts add up; products of matrices read the 51.2 GB of weights of the golden case's arithmetic, and
+    rows of activations beside them."""
+    step = judged(HYBRID).decomposition.expected_step
+    assert step is not None
+    assert sum(part.value for part in step.inputs.values()) == pytest.approx(step.value)
+    whole = step.inputs["operators"]
+    parts = {name: part for name, part in whole.inputs.items() if part.unit == "s"}
+    assert sum(part.value for part in parts.values()) == pytest.approx(whole.value)
+    read = sum(
+        float(part.source.split(" GB")[0])
+        for name, part in parts.items()
+        if name.startswith(("attention projections", "state projections", "feed-forward", "head"))
+    )
+    assert 51.2 <= read < 51.2 * 1.01
+
+
 def test_what_is_above_the_range_is_unexplained() -> None:
     usual = judged(HYBRID).decomposition.expected_step
     assert usual is not None
@@ -61,6 +78,19 @@ def test_a_step_that_does_not_fit_prices_nothing() -> None:
     low, _, high = more_running(seen, 40)
     assert low == pytest.approx(max(1.0, 2 / (seen.floor.at(40) + 2 * rest)))
     assert high == pytest.approx(2 / (seen.floor.at(40) + rest))
+
+
+def test_ends_stay_in_order_where_rounding_would_swap_them() -> None:
+    """No step is known, and the cap is four thousand times what runs: all three are the ratio, or nearly."""
+    facts = {
+        "model": "Qwen/Qwen3-8B",
+        "gpu": "RTX PRO 6000 Blackwell",
+        "observed": {"running": 254_591, "output_tokens_per_s": 25_872},
+    }
+    seen = view(facts)
+    for running in (254_592, 254_600, 300_000, 1_000_000_000):
+        low, middle, high = more_running(seen, running)
+        assert low <= middle <= high
 
 
 def test_one_step_moves_the_model_to_it() -> None:
