@@ -39,7 +39,7 @@ class Decomposition:
     calibration: Calibration | None = None
 
     def to_json(self) -> dict[str, Any]:
-        document: dict[str, Any] = {
+        return {
             name: quantity.to_json() if quantity is not None else None
             for name, quantity in (
                 ("running", self.running),
@@ -53,8 +53,6 @@ class Decomposition:
                 ("unexplained_seconds", self.unexplained),
             )
         }
-        document["calibration"] = self.calibration.to_json() if self.calibration is not None else None
-        return document
 
 
 def decompose(

@@ -206,11 +206,13 @@ def _operators(time: StepTime, running: Quantity, context: Quantity) -> Quantity
     parts = {}
     for operator in time.operators:
         reached = f" at {operator.achieved_fraction:.0%}" if operator.achieved_fraction is not None else ""
-        said = f"{operator.bytes / 1e9:,.2f} GB, {operator.flops / 1e12:,.2f} TFLOP; {operator.roof}{reached}"
+        name = operator.name if operator.name not in parts else f"{operator.name}, other dtype"
+        work = f"{operator.bytes / 1e9:,.2f} GB, {operator.flops / 1e12:,.2f} TFLOP"
+        said = f"{operator.dtype}, {work}; {operator.roof}{reached}"
         seconds = operator.seconds
-        parts[f"{operator.name}, {operator.dtype}"] = Quantity(
-            seconds.mid, "s", operator.origin, f"{said}: {operator.source}"
-        ).with_range(seconds.low, seconds.high)
+        parts[name] = Quantity(seconds.mid, "s", operator.origin, f"{said}: {operator.source}").with_range(
+            seconds.low, seconds.high
+        )
     gpu = time.gpu_seconds
     return derived(
         gpu.mid, "s", "one after the other, per scheduler", running=running, context=context, **parts

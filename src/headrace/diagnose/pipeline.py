@@ -10,6 +10,7 @@ from headrace.diagnose.baseline import Baseline
 from headrace.diagnose.claims import read_claims
 from headrace.diagnose.compare import compare
 from headrace.diagnose.context import Context, Planned
+from headrace.diagnose.curve import throughput_curve
 from headrace.diagnose.decompose import decompose
 from headrace.diagnose.document import Diagnosis, ServerVerdict, Subject
 from headrace.diagnose.expected import expected
@@ -21,6 +22,7 @@ from headrace.diagnose.measure import measure
 from headrace.diagnose.planning import planned
 from headrace.diagnose.prefill import prefill_share
 from headrace.diagnose.propose import propose
+from headrace.diagnose.roofline import roofline
 from headrace.diagnose.rules import findings
 from headrace.diagnose.view import View
 from headrace.engines.signs import read_signs
@@ -84,6 +86,8 @@ def diagnose_as_told(observation: Observation, context: Context) -> Diagnosis:
             ServerVerdict(each.server.name, found.binding.constraint, found.binding.confidence)
             for each, (found, _) in zip(views, judged, strict=True)
         ),
+        roofline(view.floor, view.decomposition.step),
+        throughput_curve(view, rungs),
     )
 
 
@@ -111,7 +115,7 @@ def view_of(observation: Observation, server: ServerObservation, context: Contex
 def _floor(
     server: ServerObservation, baseline: Baseline, context: Context, plan: Planned | None
 ) -> Floor | None:
-    batch = baseline.get("running")
+    batch = baseline.get("batch")
     if context.device is None or batch is None:
         return None
     if context.model is None:

@@ -143,8 +143,11 @@ def json_schema() -> dict[str, Any]:
         decomposition={
             "type": "object",
             "description": "running, rate, step, floor, remainder, prefill share; the step that is expected, "
-            "what is unexplained, and what the observed step makes of the step model",
+            "and what of the step that leaves unexplained",
         },
+        calibration=_optional(
+            {"type": "object"}, "what the observed step makes of the step model, or why nothing"
+        ),
         proposals={
             "type": "array",
             "items": proposal,
@@ -169,6 +172,22 @@ def json_schema() -> dict[str, Any]:
                 confidence={"type": "number", "description": "how sure"},
             ),
             "description": "what binds each of several servers",
+        },
+        roofline=_optional(
+            {"type": "object"},
+            "intensity (FLOP/byte) and FLOP/s reached of a decode step, and both roofs, of one GPU",
+        ),
+        throughput_by_running={
+            "type": "array",
+            "items": _object(
+                "",
+                running={"type": "number", "description": "requests of one server"},
+                bound_tokens_per_s={"type": "number", "description": "at the achievable floor of that batch"},
+                expected_tokens_per_s=_optional(
+                    {"type": "object"}, "low, mid, high; null below the batch of now"
+                ),
+            ),
+            "description": "output tokens/s of one server by its running requests, rungs among them",
         },
     )
     return {

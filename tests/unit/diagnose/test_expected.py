@@ -45,7 +45,7 @@ def test_the_expected_step_unfolds_to_its_operators() -> None:
     parts = {name: part for name, part in whole.inputs.items() if part.unit == "s"}
     assert sum(part.value for part in parts.values()) == pytest.approx(whole.value)
     read = sum(
-        float(part.source.split(" GB")[0])
+        float(part.source.split(" GB")[0].split(", ")[1])
         for name, part in parts.items()
         if name.startswith(("attention projections", "state projections", "feed-forward", "head"))
     )
