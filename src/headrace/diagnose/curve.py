@@ -44,8 +44,8 @@ def throughput_curve(view: View, ladder: Sequence[LadderRung]) -> tuple[CurvePoi
     """Returns the curve from a quarter of the batch of now to its highest rung, the rungs among its points.
 
     Output tokens per second of one server. Empty where the floor or running is not known, and where no cap
-    lies above the batch of now: then there is nothing to look at. The curve holds the context of now, and has
-    no traffic between GPUs and no prefill in it.
+    lies above the batch of now: then there is nothing to look at. The curve holds the context of now; the
+    bound has no traffic between GPUs and no prefill in it.
     """
     floor, now = view.floor, view.baseline.value("running")
     if floor is None or now is None or now < 1:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from headrace.diagnose.baseline import Baseline
+from headrace.diagnose.expected import Expected
 from headrace.diagnose.floor import Floor
+from headrace.perf.calibrate import Calibration
 from headrace.quantities import Quantity, derived
 
 
@@ -20,6 +22,9 @@ class Decomposition:
         remainder: step − floor, seconds, as a range; its high end has the uncorrected rate in it.
         floor_share: floor ÷ step.
         prefill_share: share of the time that prompts take, as a range, where it can be told.
+        expected_step: seconds that such a step takes by the step model, before anything was observed.
+        unexplained: what the step takes above the high end of that, seconds: kernels or host.
+        calibration: what the observed step makes of the step model.
     """
 
     running: Quantity | None
@@ -29,6 +34,9 @@ class Decomposition:
     remainder: Quantity | None = None
     floor_share: Quantity | None = None
     prefill_share: Quantity | None = None
+    expected_step: Quantity | None = None
+    unexplained: Quantity | None = None
+    calibration: Calibration | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -41,16 +49,29 @@ class Decomposition:
                 ("remainder_seconds", self.remainder),
                 ("floor_share", self.floor_share),
                 ("prefill_share", self.prefill_share),
+                ("expected_step_seconds", self.expected_step),
+                ("unexplained_seconds", self.unexplained),
             )
         }
 
 
-def decompose(baseline: Baseline, floor: Floor | None, prefill_share: Quantity | None) -> Decomposition:
+def decompose(
+    baseline: Baseline,
+    floor: Floor | None,
+    prefill_share: Quantity | None,
+    expected: Expected | None = None,
+) -> Decomposition:
     """Returns the factors of the baseline; what cannot be told is None."""
     running, each = baseline.get("running"), baseline.get("output_tokens_per_s_per_running")
     step = baseline.get("step_seconds")
     if floor is None or step is None or step.value <= 0:
-        return Decomposition(running, each, step, prefill_share=prefill_share)
+        return Decomposition(
+            running,
+            each,
+            step,
+            prefill_share=prefill_share,
+            expected_step=expected.step if expected is not None else None,
+        )
     least = floor.seconds
     low, high = step.range
     finished = baseline.get("output_tokens_per_s_finished_only")
@@ -61,4 +82,25 @@ def decompose(baseline: Baseline, floor: Floor | None, prefill_share: Quantity |
     share = derived(
         min(1.0, least.value / step.value), "fraction", "achievable floor ÷ step", floor=least, step=step
     ).with_range(min(1.0, floor.datasheet.value / high), min(1.0, least.range[1] / low))
-    return Decomposition(running, each, step, least, remainder, share, prefill_share)
+    found = Decomposition(running, each, step, least, remainder, share, prefill_share)
+    if expected is None:
+        return found
+    return replace(
+        found,
+        expected_step=expected.step,
+        unexplained=_unexplained(step, expected.step),
+        calibration=expected.calibration,
+    )
+
+
+def _unexplained(step: Quantity, usual: Quantity) -> Quantity:
+    """What a step takes above the high end of what is expected; nothing where it is below."""
+    most = usual.range[1]
+    low, high = (max(0.0, edge - most) for edge in step.range)
+    return derived(
+        max(0.0, step.value - most),
+        "s",
+        "step − high end of what is expected, at least 0",
+        step=step,
+        expected=usual,
+    ).with_range(low, high)

@@ -12,7 +12,7 @@ from headrace.diagnose.curve import CurvePoint
 from headrace.diagnose.decompose import Decomposition
 from headrace.diagnose.finding import Finding
 from headrace.diagnose.ladder import LadderRung
-from headrace.diagnose.propose import Proposal
+from headrace.diagnose.proposal import Proposal
 from headrace.diagnose.roofline import Roofline
 from headrace.words import Constraint
 
@@ -87,6 +87,7 @@ class Diagnosis:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the document as plain JSON; `docs/diagnosis-json.md` describes it."""
+        calibration = self.decomposition.calibration
         document: dict[str, Any] = {
             "schema": SCHEMA,
             "schema_version": SCHEMA_VERSION,
@@ -97,6 +98,7 @@ class Diagnosis:
             "baseline": self.baseline.to_json(),
             "comparison": self.comparison.to_json(),
             "decomposition": self.decomposition.to_json(),
+            "calibration": calibration.to_json() if calibration is not None else None,
             "proposals": [proposal.to_json() for proposal in self.proposals],
             "assumptions": list(self.assumptions),
             "ruled_out": [

@@ -1,7 +1,7 @@
 """The floor of a decode step: bytes over achievable bandwidth, and FLOPs over the dense rate.
 
-A small stand-in for a step-time model: it knows no operators, no overlap and no traffic between GPUs, so it
-is a lower bound, and what is above it is a remainder to be explained.
+It knows no operators, no overlap and no traffic between GPUs, so it is a lower bound, and what is above it is
+a remainder to be explained. What a step is expected to take is the step model's matter (`expected`).
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def step_floor(
         return None
     tp = max(1, tensor_parallel)
     tokens = batch.value * tokens_per_request
-    weights = model.weight_bytes_read_per_step(tokens, tp, dtype_bytes=_served_width(model, weights_dtype))
+    weights = model.weight_bytes_read_per_step(tokens, tp, dtype_bytes=served_width(model, weights_dtype))
     parts = {"weights": weights}
     per_request = 0.0
     if context_tokens is not None:
@@ -252,8 +252,8 @@ def dtype_in(name: str | None) -> float | None:
     return None
 
 
-def _served_width(model: ModelGeometry, told: str | None) -> float | None:
-    """Bytes per element where the weights are told in a narrower form than the checkpoint's, else None."""
+def served_width(model: ModelGeometry, told: str | None) -> float | None:
+    """Returns bytes per element where the weights are told narrower than the checkpoint's, else None."""
     width = dtype_bytes(told)
     if width is None:
         return None

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from headrace.diagnose.estimate import more_running, throughput
 from headrace.diagnose.rules.caps import bound_by
 from headrace.diagnose.view import View
-from headrace.quantities import Origin, Quantity, derived
+from headrace.quantities import Estimate, Origin, Quantity, derived
 from headrace.words import Constraint
 
 
 @dataclass(frozen=True, slots=True)
 class LadderRung:
-    """One cap: how many would run with every lower cap removed; None for the id that sets the step time."""
+    """One cap: how many would run with every lower cap removed; None for the id that sets the step time.
+
+    `output` is what one server would make with that many running, tokens/s; None where it cannot be told.
+    """
 
     constraint: Constraint
     limit: Quantity | None
     term: str
+    output: Estimate | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -25,6 +30,7 @@ class LadderRung:
             "limit": self.limit.value if self.limit is not None else None,
             "quantity": self.limit.to_json() if self.limit is not None else None,
             "term": self.term,
+            "output_tokens_per_s": self.output.to_json() if self.output is not None else None,
         }
 
 
@@ -39,10 +45,17 @@ def ladder(view: View, rate: Constraint | None) -> tuple[LadderRung, ...]:
     kept: dict[Constraint, LadderRung] = {}
     for rung in rungs:
         kept.setdefault(rung.constraint, rung)
-    found = [*kept.values()]
+    found = [replace(rung, output=_output(view, rung)) for rung in kept.values()]
     if rate is not None and found:
         found.append(LadderRung(rate, None, "sets the time of a step once the caps are gone"))
     return tuple(found)
+
+
+def _output(view: View, rung: LadderRung) -> Estimate | None:
+    """Tokens per second of one server with as many running as the rung lets."""
+    if rung.limit is None or view.running is None or rung.limit.value < 0.98 * view.running:
+        return None  # more run than that: the cap is not what it is taken for
+    return throughput(view, more_running(view, rung.limit.value), of_fleet=False)
 
 
 def _client(view: View) -> list[LadderRung]:

@@ -13,6 +13,7 @@ from headrace.diagnose.context import Context, Planned
 from headrace.diagnose.curve import throughput_curve
 from headrace.diagnose.decompose import decompose
 from headrace.diagnose.document import Diagnosis, ServerVerdict, Subject
+from headrace.diagnose.expected import expected
 from headrace.diagnose.finding import Finding, Side
 from headrace.diagnose.floor import Floor, rough_floor, step_floor
 from headrace.diagnose.judge import Verdict, judge
@@ -105,9 +106,10 @@ def view_of(observation: Observation, server: ServerObservation, context: Contex
         plan = planned(server, context, resident)
     floor = _floor(server, baseline, context, plan)
     share = prefill_share(server, client, baseline, context)
-    split = decompose(baseline, floor, share)
+    usual = expected(server, signs, baseline, plan, share)
+    split = decompose(baseline, floor, share, usual)
     claims = read_claims((*observation.claims, *context.expectations))
-    return View(observation, server, context, signs, baseline, plan, floor, split, claims)
+    return View(observation, server, context, signs, baseline, plan, floor, split, claims, usual)
 
 
 def _floor(

@@ -7,21 +7,21 @@ comes last, and never as an action unless it was allowed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from headrace.diagnose.estimate import more_running, narrowed_by, throughput
+from headrace.diagnose.estimate import more_running, narrowed_by, second_order, step_model, throughput
 from headrace.diagnose.finding import Side, side_of
 from headrace.diagnose.judge import Verdict
 from headrace.diagnose.ladder import LadderRung
 from headrace.diagnose.mending import mending
+from headrace.diagnose.proposal import Proposal
 from headrace.diagnose.view import View
 from headrace.engines.advice import Change, next_changes
 from headrace.engines.launch_line import LaunchLine
 from headrace.engines.plan import MemoryPlan
 from headrace.engines.remedies import remedies, without_speculation
 from headrace.engines.signs import Sign
-from headrace.quantities import Estimate
+from headrace.perf.step_model import StepModel
 from headrace.words import Constraint, Lever
 
 ACCURACY = frozenset({Lever.STATE_DTYPE, Lever.KV_DTYPE})
@@ -31,62 +31,12 @@ _ACCURACY_RANK = 4
 _MOST_GRAPH = 1024
 
 
-@dataclass(frozen=True)
-class Proposal:
-    """What to change, with what it needs beside it.
-
-    Attributes:
-        levers: what moves; several where one needs the other.
-        change: in words, one line.
-        flags: the edit of the launch line, "" where no flag changes.
-        launch_line: the resulting flags as the planner checked them, "" where there is no planner or no line.
-        needs_restart: whether servers must start again.
-        running: requests per server that could run after it, None where that does not change or is unknown.
-        gain: factor on the fleet's throughput, None where it cannot be told.
-        estimate: output tokens/s of the fleet after it.
-        costs: what it gives up or risks.
-        checks: what to look at before it.
-        accuracy: it changes numbers that the model computes with.
-        narrows: what would narrow the estimate.
-    """
-
-    levers: tuple[Lever, ...]
-    change: str
-    flags: str = ""
-    launch_line: str = ""
-    needs_restart: bool = False
-    running: int | None = None
-    gain: tuple[float, float, float] | None = None
-    estimate: Estimate | None = None
-    costs: tuple[str, ...] = ()
-    checks: tuple[str, ...] = ()
-    accuracy: bool = False
-    narrows: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "levers": [str(lever) for lever in self.levers],
-            "change": self.change,
-            "flags": self.flags,
-            "launch_line": self.launch_line,
-            "needs_restart": self.needs_restart,
-            "running": self.running,
-            "gain": dict(zip(("low", "mid", "high"), (round(v, 3) for v in self.gain), strict=True))
-            if self.gain
-            else None,
-            "estimate": self.estimate.to_json() if self.estimate else None,
-            "costs": list(self.costs),
-            "checks": list(self.checks),
-            "accuracy": self.accuracy,
-            "narrowed_by": self.narrows,
-        }
-
-
 def propose(view: View, verdict: Verdict, rungs: Sequence[LadderRung]) -> tuple[Proposal, ...]:
     """Returns proposals for what binds and for the caps above it, the most worth their cost first."""
     named = [verdict.binding.constraint, *(finding.constraint for finding in verdict.also)]
     found = [*_client(view, named, rungs), *_caps(view, named, rungs), *_rates(view, named)]
-    found.sort(key=_worth, reverse=True)
+    priced = step_model(view) is not None
+    found.sort(key=lambda proposal: _worth(proposal, priced), reverse=True)
     chosen: list[Proposal] = []
     seen: set[tuple[tuple[Lever, ...], str]] = set()
     for proposal in found:
@@ -103,12 +53,12 @@ def propose(view: View, verdict: Verdict, rungs: Sequence[LadderRung]) -> tuple[
     return (*chosen, *mends)
 
 
-def _worth(proposal: Proposal) -> float:
+def _worth(proposal: Proposal, priced: bool) -> float:
     """Gain × how sure ÷ cost: no restart is worth a little, an unknown gain counts as little."""
     middle = proposal.gain[1] if proposal.gain else 1.1
     low = proposal.gain[0] if proposal.gain else 1.0
     price = 1.0 + (0.25 if proposal.needs_restart else 0.0) + 0.1 * len(proposal.costs)
-    if Lever.FEWER_BUFFERS in proposal.levers:
+    if Lever.FEWER_BUFFERS in proposal.levers and not priced:
         price += 1.5  # every step then waits for the host: what that costs is not in the gain
     if Lever.STATE_SHARE in proposal.levers:
         price += 0.3
@@ -116,12 +66,19 @@ def _worth(proposal: Proposal) -> float:
 
 
 def _proposal(
-    view: View, levers: tuple[Lever, ...], change: str, running: float | None, **fields: Any
+    view: View,
+    levers: tuple[Lever, ...],
+    change: str,
+    running: float | None,
+    after: StepModel | None = None,
+    **fields: Any,
 ) -> Proposal:
-    gain = fields.pop("gain", None)
-    if gain is None and running is not None and view.running:
-        gain = more_running(view, running)
-    estimate = throughput(view.baseline, gain) if gain else None
+    """`after` is the step model under the settings that the change leads to, None where they stay."""
+    gain = None
+    if running is not None and view.running:
+        gain = more_running(view, running, after)
+        fields["effects"] = second_order(view, running, after)
+    estimate = throughput(view, gain) if gain else None
     return Proposal(
         levers,
         change,
@@ -250,6 +207,7 @@ def _of_change(view: View, plan: MemoryPlan, change: Change, hits: float | None)
         levers,
         text,
         running,
+        _step_after(view, plan, edit),
         flags=edit,
         launch_line=line,
         needs_restart=True,
@@ -257,6 +215,15 @@ def _of_change(view: View, plan: MemoryPlan, change: Change, hits: float | None)
         checks=checks,
         accuracy=accuracy,
     )
+
+
+def _step_after(view: View, plan: MemoryPlan, edit: str) -> StepModel | None:
+    """The step model under the settings after an edit, of the plan that agrees with what was reported."""
+    usual, planner = step_model(view), view.context.planner
+    if usual is None or planner is None:
+        return None
+    line = plan.inputs.line.changed(edit, planner.table, plan.inputs.rules.version)
+    return usual.under(planner.plan(plan.inputs.with_line(line)))
 
 
 def _written(view: View, edit: str) -> str | None:
@@ -355,6 +322,9 @@ _BESIDE = (
 )
 
 
+_OF_THE_STEP = frozenset({Lever.GRAPH_SIZES, Lever.GRAPHS_ON, Lever.OVERLAP_ON})
+
+
 def _flags(view: View, lever: Lever, number: int, text: str) -> Iterator[Proposal]:
     planner = view.context.planner
     if planner is None:
@@ -366,12 +336,17 @@ def _flags(view: View, lever: Lever, number: int, text: str) -> Iterator[Proposa
         written = _written(view, remedy.change)
         if told is not None and written is None:
             continue
-        yield Proposal(
+        plan = view.planned.plan if view.planned else None
+        after = _step_after(view, plan, remedy.change) if plan is not None and lever in _OF_THE_STEP else None
+        yield _proposal(
+            view,
             (lever,),
             f"{remedy.change}: {text.format(n=number)}",
-            remedy.change,
-            written or "",
-            True,
+            view.running if after is not None else None,
+            after,
+            flags=remedy.change,
+            launch_line=written or "",
+            needs_restart=True,
             costs=(remedy.cost,),
         )
         return

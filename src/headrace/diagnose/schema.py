@@ -82,6 +82,7 @@ def json_schema() -> dict[str, Any]:
         gain=_optional({"type": "object"}, "factor on throughput: low, mid, high"),
         estimate=estimate,
         costs=_texts("what it gives up"),
+        effects=_texts("what else moves with it, each with its size; the estimate has them in it"),
         checks=_texts("what to look at before it"),
         accuracy={"type": "boolean", "description": "it changes numbers that the model computes with"},
         narrowed_by=_said(_TEXT, "what would narrow the estimate"),
@@ -92,6 +93,9 @@ def json_schema() -> dict[str, Any]:
         limit=_optional({"type": "number"}, "requests per server; null for what sets the time of a step"),
         quantity=_optional(_QUANTITY, "the limit with its origin"),
         term=_said(_TEXT, "the engine's own term, in words"),
+        output_tokens_per_s=_optional(
+            {"type": "object"}, "what one server makes with that many running: low, mid, high, unit"
+        ),
     )
     document = _object(
         "what binds a fleet, why, and what to change",
@@ -138,8 +142,12 @@ def json_schema() -> dict[str, Any]:
         ),
         decomposition={
             "type": "object",
-            "description": "running, rate, step, floor, remainder, prefill share",
+            "description": "running, rate, step, floor, remainder, prefill share; the step that is expected, "
+            "and what of the step that leaves unexplained",
         },
+        calibration=_optional(
+            {"type": "object"}, "what the observed step makes of the step model, or why nothing"
+        ),
         proposals={
             "type": "array",
             "items": proposal,

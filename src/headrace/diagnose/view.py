@@ -12,6 +12,7 @@ from headrace.diagnose.baseline import Baseline
 from headrace.diagnose.claims import Claim, Pair, Topic
 from headrace.diagnose.context import Context, Planned
 from headrace.diagnose.decompose import Decomposition
+from headrace.diagnose.expected import Expected
 from headrace.diagnose.floor import Floor
 from headrace.diagnose.switched import read_switched
 from headrace.diagnose.trials import Trial, read_trials
@@ -40,6 +41,7 @@ class View:
     floor: Floor | None
     decomposition: Decomposition
     claims: tuple[Claim, ...]
+    expected: Expected | None = None
 
     @property
     def client(self) -> ClientFacts:

@@ -186,13 +186,17 @@ def fit(
     roof, still, each = (float(value) for value in np.exp(theta))
     return Calibration(
         None if refusal else Correction(roof, still, each, covariance),
-        refusal or f"{len(samples)} samples, median residual {100 * after:.1f} %",
+        refusal or f"{_counted(len(samples))}, median residual {100 * after:.1f} %",
         len(samples),
         intervals,
         told,
         after,
         before,
     )
+
+
+def _counted(count: int) -> str:
+    return f"{count} sample" if count == 1 else f"{count} samples"
 
 
 def _groups(samples: Sequence[Sample]) -> NDArray[np.intp]:
@@ -226,8 +230,8 @@ def _refusal(
     if abs(away[worst]) > _FARTHEST:
         ratio = math.exp(float(theta[worst] - prior[worst]))
         return (
-            f"{PARAMETERS[worst]} would have to be {ratio:.2g} times what physics has, over {count} samples: "
-            "check model, dtype, device and tensor parallelism before calibrating"
+            f"{PARAMETERS[worst]} would have to be {ratio:.2g} times what physics has, over "
+            f"{_counted(count)}: check model, dtype, device and tensor parallelism before calibrating"
         )
     if misfit > _WORST_MISFIT:
         return (

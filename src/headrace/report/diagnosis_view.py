@@ -12,7 +12,8 @@ from headrace.diagnose.compare import Answer
 from headrace.diagnose.document import Diagnosis
 from headrace.diagnose.estimate import spelled
 from headrace.diagnose.finding import Finding
-from headrace.diagnose.propose import Proposal
+from headrace.diagnose.ladder import LadderRung
+from headrace.diagnose.proposal import Proposal
 from headrace.quantities import Quantity
 from headrace.report.amounts import amount, digits, origin, scaled
 from headrace.report.constraint_words import HEADLINES, sureness
@@ -43,7 +44,7 @@ def diagnosis_view(
     rows: list[tuple[str, list[Text]]] = [
         ("VERDICT", list(_verdict(diagnosis, everything))),
         ("YOU", list(_you(diagnosis))),
-        ("BOUND", list(_bound(diagnosis))),
+        ("BOUND", list(_bound(diagnosis, everything))),
         ("LADDER", list(_ladder(diagnosis, everything))),
         ("DO", list(_do(diagnosis, everything, allow_accuracy))),
         ("CLAIMS", list(_claims(diagnosis, everything))),
@@ -165,7 +166,19 @@ def _ranged(quantity: Quantity, factor: float = 1.0) -> str:
     return f"{text} ({digits(low * factor)} … {digits(high * factor)})"
 
 
-def _bound(diagnosis: Diagnosis) -> Iterator[Text]:
+def _expected(step: Quantity, usual: Quantity, unexplained: Quantity | None) -> str:
+    """`expected step 45 (37 … 56) ms, measured 50: nothing unexplained`."""
+    text = f"expected step {_ranged(usual, 1e3)} ms, measured {digits(step.value * 1e3)}"
+    if unexplained is None:
+        return text
+    if unexplained.value > 0:
+        return f"{text}: {digits(unexplained.value * 1e3)} unexplained: kernels slow for this, or the host"
+    if step.range[1] < usual.range[0]:
+        return f"{text}: faster than expected; is model, GPU or batch as told?"
+    return f"{text}: nothing unexplained"
+
+
+def _bound(diagnosis: Diagnosis, everything: bool) -> Iterator[Text]:
     comparison, split = diagnosis.comparison, diagnosis.decomposition
     servers = diagnosis.baseline.value("servers") or 1.0
     bound, floor = comparison.bound, comparison.floor
@@ -184,6 +197,10 @@ def _bound(diagnosis: Diagnosis) -> Iterator[Text]:
             f"step {_ranged(step, 1e3)} ms = floor {digits(split.floor.value * 1e3)} (data sheet "
             f"{digits(floor.datasheet.value * 1e3)}) + remainder {_ranged(split.remainder, 1e3)}"
         )
+    if step is not None and split.expected_step is not None:
+        yield _text(_expected(step, split.expected_step, split.unexplained))
+    if everything and split.calibration is not None:
+        yield _text(f"step model, corrected by that step: {split.calibration.reason}", "dim")
     parts = " + ".join(f"{name} {part.value / 1e9:,.1f}" for name, part in floor.parts.items())
     yield _text(f"bytes per step and GPU: {parts} = {floor.bytes.value / 1e9:,.1f} GB", "dim")
 
@@ -195,13 +212,26 @@ def _ladder(diagnosis: Diagnosis, everything: bool) -> Iterator[Text]:
     if everything:
         for rung in diagnosis.ladder:
             limit = f"{rung.limit.value:>7,.0f}" if rung.limit is not None else "      –"
-            yield _text(f"{limit}  {rung.constraint}: {rung.term}")
+            yield _text(f"{limit}  {rung.constraint}: {rung.term}{_made(rung)}")
         return
     rungs = [
-        f"{rung.constraint} {rung.limit.value:,.0f}" if rung.limit is not None else f"{rung.constraint}"
+        f"{rung.constraint} {rung.limit.value:,.0f}{_made_in_short(rung)}"
+        if rung.limit is not None
+        else f"{rung.constraint}"
         for rung in diagnosis.ladder
     ]
     yield _text(" ▸ ".join(rungs))
+
+
+def _made(rung: LadderRung) -> str:
+    if rung.output is None:
+        return ""
+    low, mid, high = (digits(each) for each in (rung.output.low, rung.output.mid, rung.output.high))
+    return f"; {mid} tok/s" if low == high else f"; {mid} tok/s ({low} … {high})"
+
+
+def _made_in_short(rung: LadderRung) -> str:
+    return f" ({digits(rung.output.mid)} tok/s)" if rung.output is not None else ""
 
 
 def _do(diagnosis: Diagnosis, everything: bool, allow_accuracy: bool) -> Iterator[Text]:
@@ -237,6 +267,8 @@ def _proposal(index: int, proposal: Proposal, everything: bool) -> Iterator[Text
     yield _text(f"   {' · '.join(parts)}", "dim")
     if everything and proposal.launch_line:
         yield _text(f"   line: {proposal.launch_line}")
+    if everything and proposal.effects:
+        yield _text(f"   with it: {'; '.join(proposal.effects)}", "dim")
     if everything and proposal.narrows:
         yield _text(f"   narrowed by: {proposal.narrows}", "dim")
 
@@ -308,6 +340,8 @@ def all_numbers(diagnosis: Diagnosis) -> dict[str, Quantity]:
         "remainder_seconds": split.remainder,
         "floor_share": split.floor_share,
         "prefill_share": split.prefill_share,
+        "expected_step_seconds": split.expected_step,
+        "unexplained_seconds": split.unexplained,
         "bound_output_tokens_per_s": comparison.bound,
         "reached": comparison.reached,
     }
