@@ -11,6 +11,7 @@ import typer
 if TYPE_CHECKING:
     from headrace.simulate.emulate import EmulatorOptions
 
+_LINE = "A launch line (beside --model)"
 _SERVERS, _ANSWERS = "Servers", "Answers"
 _FAULTS = "Faults (of every replica, or of replica R alone with R=; repeatable)"
 
@@ -39,9 +40,42 @@ def emulate(
     host: Annotated[
         str, typer.Option(rich_help_panel=_SERVERS, metavar="ADDRESS", help="Address to listen on.")
     ] = "127.0.0.1",
+    engine: Annotated[
+        str, typer.Option(rich_help_panel=_LINE, metavar="NAME", help="Whose dialect; sglang.")
+    ] = "",
+    engine_version: Annotated[
+        str, typer.Option(rich_help_panel=_LINE, metavar="VERSION", help="Its version, like 0.5.12.")
+    ] = "",
+    gpu: Annotated[
+        str,
+        typer.Option(
+            rich_help_panel=_LINE,
+            metavar="NAME",
+            help="The GPU by any name, or a YAML file that describes one.",
+        ),
+    ] = "",
+    flags: Annotated[
+        str,
+        typer.Option(
+            rich_help_panel=_LINE, metavar="FLAGS", help="The server's flags: caps, pools and times follow."
+        ),
+    ] = "",
+    free_gib: Annotated[
+        float | None,
+        typer.Option(
+            rich_help_panel=_LINE, metavar="GIB", min=0.1, help="Free before the weights, off a real server."
+        ),
+    ] = None,
+    weights_gib: Annotated[
+        float | None,
+        typer.Option(
+            rich_help_panel=_LINE, metavar="GIB", min=0.001, help="What loading takes, off a real server."
+        ),
+    ] = None,
     cap: Annotated[
-        int, typer.Option(rich_help_panel=_SERVERS, metavar="N", min=1, help="Running requests per server.")
-    ] = 64,
+        int | None,
+        typer.Option(rich_help_panel=_SERVERS, metavar="N", min=1, help="Running requests per server; 64."),
+    ] = None,
     speed: Annotated[
         float,
         typer.Option(
@@ -75,13 +109,19 @@ def emulate(
         ),
     ] = 400.0,
     context_length: Annotated[
-        int,
+        int | None,
         typer.Option(
-            rich_help_panel=_ANSWERS, metavar="TOKENS", min=16, help="Tokens of prompt and answer together."
+            rich_help_panel=_ANSWERS,
+            metavar="TOKENS",
+            min=16,
+            help="Tokens of prompt and answer together; 8192.",
         ),
-    ] = 8192,
+    ] = None,
     model: Annotated[
-        str, typer.Option(rich_help_panel=_ANSWERS, metavar="NAME", help="Served model name.")
+        str,
+        typer.Option(
+            rich_help_panel=_ANSWERS, metavar="NAME", help="Served model name; with --gpu the model itself."
+        ),
     ] = "emulated-27b",
     reasoning_parser: Annotated[
         str | None,
@@ -136,11 +176,15 @@ def emulate(
 
     Example: headrace emulate --replicas 8 --base-port 30000
 
+    Example of a launch line: headrace emulate --replicas 1 --model Qwen3.6-27B --gpu "RTX PRO 6000 Blackwell
+    Server" --flags "--mamba-scheduler-strategy extra_buffer --max-running-requests 64"
+
     Example with faults: headrace emulate --replicas 4 --error-503 2 --slow 3=4 --crash-after 1=200
     """
     # a handful of servers is quick in plain Python, and shall not wait for a compiler
     os.environ.setdefault("HEADRACE_KERNEL", "python")
     from headrace.simulate.emulate import EmulatorOptions
+    from headrace.simulate.emulate.launched import LaunchAsked, with_line
     from headrace.simulate.emulate.switches import faults_of
 
     faults = faults_of(
@@ -162,23 +206,26 @@ def emulate(
         refuse or [],
     )
     serve(
-        EmulatorOptions(
-            replicas=replicas,
-            host=host,
-            base_port=base_port,
+        with_line(
+            EmulatorOptions(
+                replicas=replicas,
+                host=host,
+                base_port=base_port,
+                speed=speed,
+                mean_output_tokens=mean_output_tokens,
+                model=model,
+                max_queued_requests=max_queued_requests,
+                reasoning_parser=reasoning_parser,
+                thinking=thinking,
+                seed=seed,
+                physics_seed=physics_seed,
+                journal=journal,
+                faults=faults,
+            ),
+            LaunchAsked(engine, engine_version, gpu, flags, free_gib, weights_gib),
             cap=cap,
-            speed=speed,
-            mean_output_tokens=mean_output_tokens,
-            context_length=context_length,
-            model=model,
             kv_tokens=kv_tokens,
-            max_queued_requests=max_queued_requests,
-            reasoning_parser=reasoning_parser,
-            thinking=thinking,
-            seed=seed,
-            physics_seed=physics_seed,
-            journal=journal,
-            faults=faults,
+            context_length=context_length,
         )
     )
 

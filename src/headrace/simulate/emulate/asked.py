@@ -55,6 +55,7 @@ class Choice:
         prompt_tokens, output_tokens: as they will be counted.
         reasoning_tokens: the first so many of the output are thinking.
         stops: ends by itself; otherwise it is cut at the limit.
+        asked_tokens: its limit, which the scheduler reserves by.
     """
 
     bits: int
@@ -62,6 +63,7 @@ class Choice:
     output_tokens: int
     reasoning_tokens: int
     stops: bool
+    asked_tokens: int = 0
 
 
 @dataclass(slots=True)
@@ -151,7 +153,7 @@ def understand(path: Path, content_type: str, body: bytes, options: EmulatorOpti
             stops = not ignore_end and wanted <= room
             if stops and reasoning >= output:
                 reasoning = output - 1
-            asked.choices.append(Choice(bits, tokens, output, reasoning, stops))
+            asked.choices.append(Choice(bits, tokens, output, reasoning, stops, room))
     return asked
 
 

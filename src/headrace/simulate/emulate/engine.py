@@ -42,12 +42,19 @@ class Engine:
         self._tick = asyncio.Event()
         self._tick_timer: asyncio.TimerHandle | None = None
 
-    def submit(self, prompt_tokens: int, output_tokens: int, *, streaming: bool = False) -> Flight:
-        """Puts a request in the engine's queue."""
+    def submit(
+        self,
+        prompt_tokens: int,
+        output_tokens: int,
+        *,
+        streaming: bool = False,
+        asked_tokens: int | None = None,
+    ) -> Flight:
+        """Puts a request in the engine's queue; `asked_tokens` as `TimingCore.submit` takes it."""
         self._next_key += 1
         flight = Flight(self._next_key, self._loop.create_future(), streaming)
         self._flights[flight.key] = flight
-        self._core.submit(flight.key, prompt_tokens, output_tokens, self._now())
+        self._core.submit(flight.key, prompt_tokens, output_tokens, self._now(), asked_tokens)
         self._settle()
         return flight
 

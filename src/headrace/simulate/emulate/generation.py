@@ -125,7 +125,12 @@ class Generation:
         rids[0] = understood.rid or rids[0]
         received_at, started = time.time(), time.monotonic()
         flights = [
-            engine.submit(one.prompt_tokens, one.output_tokens, streaming=understood.stream)
+            engine.submit(
+                one.prompt_tokens,
+                one.output_tokens,
+                streaming=understood.stream,
+                asked_tokens=one.asked_tokens if self._options.server is not None else None,
+            )
             for one in understood.choices
         ]
         for rid, flight in zip(rids, flights, strict=True):

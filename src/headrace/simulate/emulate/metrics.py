@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from headrace.simulate.emulate.planned import PlannedServer
 from headrace.simulate.emulate.timing import Load
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -61,7 +62,10 @@ class ServerMetrics:
         pool_tokens, context_length: shown as they are.
     """
 
-    def __init__(self, model: str, pool_tokens: int, context_length: int) -> None:
+    def __init__(
+        self, model: str, pool_tokens: int, context_length: int, server: PlannedServer | None = None
+    ) -> None:
+        self._server = server
         self._tokenizer_labels = {"engine_type": "unified", "model_name": model}
         self._scheduler_labels = self._tokenizer_labels | {
             "moe_ep_rank": "0",
@@ -107,6 +111,10 @@ class ServerMetrics:
             "sglang:queue_time_seconds", "Histogram of queueing time in seconds.", _SECONDS_QUEUED
         )
 
+    @property
+    def _slots(self) -> int:
+        return (self._server.state_slots or 0) if self._server is not None else 0
+
     def finished(
         self,
         prompt_tokens: int,
@@ -132,8 +140,10 @@ class ServerMetrics:
         """Returns the whole page. `tokens_per_second` is generation by the clock."""
         lines: list[str] = []
         scheduler, tokenizer = _labels(self._scheduler_labels), _labels(self._tokenizer_labels)
-        used, pool = load.context_tokens, self._pool_tokens
+        pool, slots = self._pool_tokens, self._slots
+        used = load.context_tokens if self._server is None else round(load.kv_share * pool)
         usage = used / pool
+        states = load.state_slots / slots if slots else 0
         gauges: tuple[tuple[str, str, float], ...] = (
             ("max_total_num_tokens", "Maximum total number of tokens in the KV cache pool.", pool),
             ("page_size", "KV cache page size in tokens.", 1),
@@ -145,10 +155,10 @@ class ServerMetrics:
             ("gen_throughput", "The generation throughput (token/s).", tokens_per_second),
             ("cache_hit_rate", "The prefix cache hit rate.", 0),
             ("decode_sum_seq_lens", "The sum of all sequence lengths in decode.", used),
-            ("token_usage", "The token usage.", round(usage, 2)),
+            ("token_usage", "The token usage.", round(max(usage, states), 2)),
             ("full_token_usage", "The token usage for full attention layers.", usage),
             ("swa_token_usage", "The token usage for SWA layers.", 0),
-            ("mamba_usage", "The token usage for Mamba layers.", 0),
+            ("mamba_usage", "The token usage for Mamba layers.", states),
             ("num_used_tokens", "The number of used tokens.", used),
             ("kv_available_tokens", "Number of free token slots in the KV cache pool.", pool - used),
             ("kv_evictable_tokens", "Number of evictable (radix-cached) token slots.", 0),
@@ -160,6 +170,12 @@ class ServerMetrics:
             ("num_retracted_reqs", "The number of retracted requests.", 0),
             ("num_paused_reqs", "The number of paused requests by async weight sync.", 0),
         )  # fmt: skip
+        if slots:
+            gauges += (
+                ("mamba_available_tokens", "Number of free Mamba state slots.", slots - load.state_slots),
+                ("mamba_evictable_tokens", "Number of evictable Mamba state slots.", 0),
+                ("mamba_used_tokens", "Number of actively used Mamba state slots.", load.state_slots),
+            )
         for name, help_text, value in gauges:
             lines += _family(f"sglang:{name}", help_text, "gauge")
             lines.append(f"sglang:{name}{scheduler} {float(value)!r}")
@@ -174,6 +190,10 @@ class ServerMetrics:
                 f"sglang:cuda_graph_passes_total{_labels({**self._scheduler_labels, 'mode': mode})} "
                 f"{float(count)}"
             )
+        if load.retractions_done:  # labelled counters are not there before they first move
+            name = "sglang:num_retracted_requests_total"
+            lines += _family(name, "Total number of retracted requests.", "counter")
+            lines.append(f"{name}{scheduler} {float(load.retractions_done)}")
         lines += _family(
             "sglang:realtime_tokens_total",
             "Total number of tokens processed. mode: prefill_compute, prefill_cache, decode.",
@@ -181,7 +201,7 @@ class ServerMetrics:
         )
         for mode, count in (
             ("prefill_compute", load.prompt_tokens_done),
-            ("prefill_cache", 0),
+            ("prefill_cache", load.cached_tokens_done),
             ("decode", load.decode_tokens_done),
         ):
             lines.append(

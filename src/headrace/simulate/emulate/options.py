@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from headrace.errors import UsageError
 from headrace.simulate.emulate.faults import Faults
 from headrace.simulate.emulate.physics import hidden_law, hidden_times
+from headrace.simulate.emulate.planned import PlannedServer
 from headrace.simulate.emulate.timing import StepTimes
+
+EMULATED_VERSION = "0.5.12"  # of SGLang, where no launch line says another
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,8 @@ class EmulatorOptions:
         journal: file that gets one line per request, see `journal`; None = none.
         step_times: how long the engine's work takes, by the book.
         physics_seed: of hidden physics and length law, see `physics`; None = by the book.
+        server: made from a launch line; then `cap`, `kv_tokens`, `context_length`, `model` are its own
+            (`of_server`), and so are the times.
         faults: what is wrong with which replica at the start.
     """
 
@@ -54,7 +59,24 @@ class EmulatorOptions:
     journal: Path | None = None
     step_times: StepTimes = field(default_factory=StepTimes)
     physics_seed: int | None = None
+    server: PlannedServer | None = None
     faults: Mapping[int, Faults] = field(default_factory=dict)
+
+    def of_server(self, server: PlannedServer) -> EmulatorOptions:
+        """Returns these options with a server made from a launch line."""
+        return replace(
+            self,
+            server=server,
+            cap=server.cap,
+            kv_tokens=server.pool_tokens,
+            context_length=server.context_length,
+            model=server.model,
+        )
+
+    @property
+    def version(self) -> str:
+        """The engine's version, as the servers say it."""
+        return EMULATED_VERSION if self.server is None else self.server.version
 
     @property
     def pool_tokens(self) -> int:

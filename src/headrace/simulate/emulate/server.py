@@ -56,7 +56,9 @@ class Replica:
         self._stats = ReplicaStats()
         self._answered_at_start = 0
         self._created = int(time.time())
-        self._metrics = metrics.ServerMetrics(options.model, options.pool_tokens, options.context_length)
+        self._metrics = metrics.ServerMetrics(
+            options.model, options.pool_tokens, options.context_length, options.server
+        )
         self._engine = self._new_engine()
         self._generation = self._new_generation()
         self._listener: asyncio.Server | None = None
