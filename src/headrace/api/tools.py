@@ -62,6 +62,7 @@ def emulate(
     seed: int = 0,
     physics_seed: int | None = None,
     journal: str | Path | None = None,
+    log: str | Path | None = None,
     refuse: Sequence[int] = (),
     **faults: FaultSwitch,
 ) -> ThreadedFleet:
@@ -100,6 +101,7 @@ def emulate(
                 seed=seed,
                 physics_seed=physics_seed,
                 journal=Path(journal) if journal is not None else None,
+                log=Path(log) if log is not None else None,
                 faults=faults_of(replicas, as_switches(faults), refuse),
             ),
             LaunchAsked(engine, engine_version, gpu, flags, free_gib, weights_gib),

@@ -102,6 +102,12 @@ def emulate(
             rich_help_panel=_SERVERS, metavar="FILE", help="One line per request, hash and outcome."
         ),
     ] = None,
+    log: Annotated[
+        Path | None,
+        typer.Option(
+            rich_help_panel=_LINE, metavar="FILE", help="The server's log; each of several has its own."
+        ),
+    ] = None,
     mean_output_tokens: Annotated[
         float,
         typer.Option(
@@ -220,6 +226,7 @@ def emulate(
                 seed=seed,
                 physics_seed=physics_seed,
                 journal=journal,
+                log=log,
                 faults=faults,
             ),
             LaunchAsked(engine, engine_version, gpu, flags, free_gib, weights_gib),
@@ -242,12 +249,25 @@ def serve(options: EmulatorOptions) -> None:
     async def run() -> None:
         stopped = asyncio.Event()
         loop = asyncio.get_running_loop()
+        told: list[int] = []
+
+        def tell(number: int) -> None:
+            told.append(number)
+            stopped.set()
+
         for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, stopped.set)
+            loop.add_signal_handler(number, tell, number)
         async with EmulatedFleet(options) as fleet:
             for url in fleet.urls:
                 typer.echo(url)
             typer.echo(f"{len(fleet.urls)} emulated servers of {options.model}; Ctrl-C ends them", err=True)
             await stopped.wait()
+            if options.server is not None and told == [signal.SIGTERM]:
+                # as SGLang: what is in flight is finished first; a second signal ends it at once
+                stopped.clear()
+                waits = {asyncio.ensure_future(fleet.drain()), asyncio.ensure_future(stopped.wait())}
+                _, left = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+                for one in left:
+                    one.cancel()
 
     uvloop.run(run())

@@ -158,6 +158,7 @@ class LiveScheduler:
             cached_tokens_done=int(scheduler.cached),
             retractions_done=int(scheduler.retracted),
             steps_done=int(scheduler.passes) + steps,
+            first_tokens_done=int(scheduler.firsts),
         )
 
     def check(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from headrace.simulate.emulate.pace import Pace
 from headrace.simulate.emulate.timing import Finished, Load, TimingCore
@@ -28,9 +29,11 @@ class Engine:
     Args:
         core: a fresh timing core.
         speed: engine seconds per second.
+        on_pass: told the load after every event of the core.
     """
 
-    def __init__(self, core: TimingCore, speed: float) -> None:
+    def __init__(self, core: TimingCore, speed: float, on_pass: Callable[[Load], None] | None = None) -> None:
+        self._on_pass = on_pass
         self._loop = asyncio.get_running_loop()
         self._core = core
         self._pace = Pace(speed, self._loop.time())
@@ -116,6 +119,8 @@ class Engine:
             stream_ended |= flight.streaming
         if stream_ended:
             self._on_tick()
+        if self._on_pass is not None:
+            self._on_pass(self.load())
         event = self._core.next_event_time()
         if event is None:
             self._cancel_timer()

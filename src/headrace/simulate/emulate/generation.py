@@ -75,6 +75,8 @@ class Generation:
     ) -> None:
         self.faults = faults
         self.closed = False  # the port is gone: what ends now is lost, not aborted
+        self.idle = asyncio.Event()  # no generation request is inside
+        self.idle.set()
         self._options = options
         self._engine = engine
         self._stats = stats
@@ -101,9 +103,15 @@ class Generation:
             await asyncio.Event().wait()  # never set
             raise AssertionError("a hang has no end of its own")
         finally:
-            self._stats.in_flight -= 1
+            self._leave()
+
+    def _leave(self) -> None:
+        self._stats.in_flight -= 1
+        if self._stats.in_flight == 0:
+            self.idle.set()
 
     def _enter(self) -> None:
+        self.idle.clear()
         self._stats.in_flight += 1
         self._stats.max_in_flight = max(self._stats.max_in_flight, self._stats.in_flight)
 
@@ -154,7 +162,7 @@ class Generation:
                 self._note(body, "lost" if self.closed else "aborted")
             raise
         finally:
-            self._stats.in_flight -= 1
+            self._leave()
             for rid, flight in zip(rids, flights, strict=True):
                 self._forget(rid, flight)
 

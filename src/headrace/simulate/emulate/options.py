@@ -35,6 +35,8 @@ class EmulatorOptions:
         thinking: whether chats think unless they ask otherwise (`chat_template_kwargs`).
         seed: of lengths, texts and faults.
         journal: file that gets one line per request, see `journal`; None = none.
+        log: file of a server's log, with its number before the suffix where there are several; needs
+            `server`. None = none.
         step_times: how long the engine's work takes, by the book.
         physics_seed: of hidden physics and length law, see `physics`; None = by the book.
         server: made from a launch line; then `cap`, `kv_tokens`, `context_length`, `model` are its own
@@ -57,6 +59,7 @@ class EmulatorOptions:
     thinking: bool = True
     seed: int = 0
     journal: Path | None = None
+    log: Path | None = None
     step_times: StepTimes = field(default_factory=StepTimes)
     physics_seed: int | None = None
     server: PlannedServer | None = None
@@ -121,5 +124,7 @@ class EmulatorOptions:
             for replica in self.faults
             if not 0 <= replica < self.replicas
         ]
+        if self.log is not None and self.server is None:
+            wrong.append("a log needs a launch line, of which it tells: add --gpu NAME and --model ID")
         if wrong:
             raise UsageError(wrong)

@@ -54,6 +54,7 @@ class Load:
         state_slots: held, where there is a pool of them.
         cached_tokens_done, retractions_done: since the start.
         steps_done: passes of any kind, since the start.
+        first_tokens_done: requests whose prompt is through, since the start.
     """
 
     running: int
@@ -70,6 +71,7 @@ class Load:
     cached_tokens_done: int = 0
     retractions_done: int = 0
     steps_done: int = 0
+    first_tokens_done: int = 0
 
 
 class TimingCore(Protocol):
