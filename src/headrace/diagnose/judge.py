@@ -14,6 +14,8 @@ from headrace.engines.conduct import conduct
 from headrace.words import Constraint
 
 WORTH_SAYING = 0.25  # under this, evidence is too thin to name a constraint first
+_STATED_FROM, _STATED_SLOPE = 0.25, 0.72
+_OFTEN_UNKNOWN = 0.25
 _MOST_ALSO = 4
 _DEFAULT_GAIN = 1.5  # of a side whose gain cannot be told: neither for nor against it
 
@@ -36,6 +38,7 @@ def judge(view: View, found: Iterable[Finding], rungs: Sequence[LadderRung] = ()
     lifting them alone would gain.
     """
     merged = [_with_gain(view, _if_busy(view, finding), rungs) for finding in _merged(found)]
+    merged = _roof_of_few(view, merged)
     merged.sort(key=_weight, reverse=True)
     binding = _first(merged)
     if binding is None:
@@ -56,7 +59,7 @@ def judge(view: View, found: Iterable[Finding], rungs: Sequence[LadderRung] = ()
     if across is not None and across.confidence >= 0.5 * max(finding.confidence for finding in others):
         others.remove(across)
         others.insert(0, across)
-    binding = replace(binding, confidence=_tempered(binding, others))
+    binding = replace(binding, confidence=_stated(_tempered(binding, others), binding, view))
     named = {binding.constraint, *(finding.constraint for finding in others)}
     return Verdict(binding, tuple(others[:_MOST_ALSO]), tuple(_ruled_out(view, named)), missing(view))
 
@@ -96,6 +99,24 @@ def _if_busy(view: View, finding: Finding) -> Finding:
     )
 
 
+def _roof_of_few(view: View, merged: list[Finding]) -> list[Finding]:
+    """A step of few requests is at the roof of bytes by nature: more of them share the same bytes.
+
+    So where running more would bring more than the way down to the floor, the roof is not what binds.
+    """
+    offered = max(view.flight or 0.0, (view.running or 0.0) + (view.queued or 0.0))
+    limits = [f for f in merged if f.side is Side.CONCURRENCY and f.confidence >= SUGGESTED - 0.05]
+    if view.waits is not True or not limits or view.running is None or offered <= view.running:
+        return merged
+    more = more_running(view, offered)[1]
+    return [
+        replace(f, confidence=0.5 * min(g.confidence for g in (f, *limits)))
+        if f.constraint is Constraint.MEMORY_BANDWIDTH and f.gain is not None and more > f.gain[1]
+        else f
+        for f in merged
+    ]
+
+
 def _with_gain(view: View, finding: Finding, rungs: Sequence[LadderRung]) -> Finding:
     """Gains of the concurrency side come from the ladder: up to the next rung, or what is in flight."""
     if finding.gain is not None or finding.side is not Side.CONCURRENCY or view.running is None:
@@ -125,7 +146,8 @@ def _first(merged: Sequence[Finding]) -> Finding | None:
         if finding.side is Side.STATE and finding.confidence >= COUNTED:
             return finding
     client = next((f for f in merged if f.constraint is Constraint.CLIENT_CONCURRENCY), None)
-    if client is not None and client.confidence >= CONFIGURED:
+    ended = any(f.constraint is Constraint.SERVER_DOWN and f.confidence >= CONFIGURED for f in merged)
+    if client is not None and client.confidence >= CONFIGURED and not ended:
         return client
     worth = [finding for finding in merged if finding.confidence >= WORTH_SAYING]
     return worth[0] if worth else None
@@ -138,6 +160,18 @@ def _tempered(binding: Finding, others: Sequence[Finding]) -> float:
         return round(binding.confidence, 2)
     close = max(0.0, max(rivals) / max(binding.confidence, 0.01) - 0.5)
     return round(binding.confidence * (1 - 0.25 * min(close, 1.0)), 2)
+
+
+def _stated(confidence: float, binding: Finding, view: View) -> float:
+    """How sure the answer is said to be: by how often answers of that weight were right on unseen reports.
+
+    Of 116 answers on public reports not seen before (docs/accuracy.md), those of weight 0.25 to 0.5 were
+    right in 73 %, 0.5 to 0.7 in 79 %, 0.7 to 0.85 in 89 %, and all above. The line lies half-way there,
+    since who wrote the rules also labelled the reports; `unknown` was acceptable in 11 of 45.
+    """
+    if binding.constraint is Constraint.UNKNOWN:
+        return confidence if view.is_idle else round(_OFTEN_UNKNOWN * confidence, 2)
+    return round(max(confidence, _STATED_FROM + _STATED_SLOPE * confidence), 2)
 
 
 def _ruled_out(view: View, named: set[Constraint]) -> Iterable[tuple[Constraint, str]]:

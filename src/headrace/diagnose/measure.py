@@ -22,6 +22,7 @@ def measure(
     _lengths(known)
     told_rate(known)
     _running(known)
+    _batch(known)
     _context(known)
     correct_censored(known)
     rates_of_parts(known)
@@ -75,6 +76,30 @@ def _running(known: Collected) -> None:
     if told is None:
         told = _by_littles_law(known)
     known.set("running", told)
+
+
+def _batch(known: Collected) -> None:
+    """The batch of a step, for its floor: what runs; else what is in flight, as far as it can run at all."""
+    running = known.get("running")
+    if running is not None:
+        known.set("batch", running)
+        return
+    flight = known.get("in_flight_per_server")
+    if flight is None or flight.value < 1 or known.server.get("queued") is not None:
+        return
+    if flight.value <= 1:
+        known.set("batch", flight)
+        return
+    first, whole = known.server.value("ttft_s"), known.server.value("latency_s")
+    waits = first is not None and (whole is None or first > 0.3 * whole)
+    if waits:
+        return  # how many of them run, nobody can tell
+    known.set(
+        "batch",
+        derived(
+            flight.value, "requests", "as many run as are in flight (assumed)", in_flight=flight
+        ).with_range(flight.value / 2, flight.value),
+    )
 
 
 def _by_littles_law(known: Collected) -> Quantity | None:

@@ -109,7 +109,7 @@ def view_of(observation: Observation, server: ServerObservation, context: Contex
 def _floor(
     server: ServerObservation, baseline: Baseline, context: Context, plan: Planned | None
 ) -> Floor | None:
-    batch = baseline.get("running")
+    batch = baseline.get("batch")
     if context.device is None or batch is None:
         return None
     if context.model is None:

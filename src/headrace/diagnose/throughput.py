@@ -67,7 +67,7 @@ def rates_of_parts(known: Collected) -> None:
                     rate.value / gpus, "tokens/s", "rate ÷ GPUs of a server", rate=rate, gpus=wide
                 ).with_range(low / gpus, high / gpus),
             )
-    _step(known, rate, running)
+    _step(known, rate, running or known.get("batch"))
 
 
 def _sum_over_servers(known: Collected) -> Quantity | None:

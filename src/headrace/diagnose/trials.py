@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import zip_longest
 
-from headrace.engines.knobs import FORCES_A_KERNEL, knobs
+from headrace.engines.knobs import FORCES_A_KERNEL, WITHOUT_RADIX, knobs
 from headrace.words import Constraint
 
 # ── what is changed ───────────────────────────────────────────────────────────────────────────────────────
@@ -30,8 +30,9 @@ _DRAFTS = (
 _FORMS = r"(?:grammars?|structured outputs?|guided[\w_-]*(?: \w+)?|json[- ]schema|xgrammar|constrain\w+)"
 _KERNELS = (
     r"(?:flash-?infer|flash-?attention|flash_attn|FA[234]|triton|trtllm\w*|TRT-?LLM kernels?"
-    r"|cutlass|cute ?dsl"
-    r"|marlin|machete|deep_?gemm|aiter|xformers|flash_?mla|torch[_ ]native|sdpa|cublas\w*|tuned config\w*)"
+    r"|cutlass|cute ?dsl|AITER(?: kernels?)?"
+    r"|marlin|machete|deep_?gemm|aiter|xformers|flash_?mla|torch[_ ]native|sdpa|cublas\w*"
+    r"|tuned (?:config\w*|one\b|kernels?|block sizes?))"
 )
 _ENGINES = r"(?:vLLM|SGLang|TensorRT-?LLM|TRT-?LLM|llama\.?cpp|LMDeploy|TGI|ExLlama\w*|another engine)"
 _FORMATS = r"(?:AWQ|GPTQ|GGUF|NVFP4|MXFP4|INT4|INT8|FP8|BF16|FP16|F16|Q\d_(?:K\w*|\d)|W4A16|W8A8)"
@@ -54,6 +55,8 @@ class Thing(StrEnum):
     CLIENT = "client"
     SERVED = "served"  # the engine without its server
     COMPANY = "company"  # one request alone, or fewer
+    VERSION = "version"  # another version of the same engine
+    NO_RADIX = "no_radix"  # the prefix cache off: fewer states are kept for a request
     HOST_CACHE = "host_cache"  # off: KV stays on the GPU
     NARROW = "narrow"  # weights or KV in their own form, not narrowed
     SAMPLING = "sampling"  # less asked of the sampler
@@ -62,7 +65,15 @@ class Thing(StrEnum):
 
 
 _PATTERNS: tuple[tuple[Thing, str], ...] = (
-    (Thing.DRAFTS, rf"\b(?:{_OFF}{_DRAFTS}\b|{_DRAFTS}{_GONE})"),
+    (
+        Thing.DRAFTS,
+        rf"\b(?:{_OFF}{_DRAFTS}\b|{_DRAFTS}{_GONE}|(?:vanilla|plain|normal|autoregressive|non-?speculative)"
+        r" (?:decoding|decode|generation|run))",
+    ),
+    (
+        Thing.NO_RADIX,
+        WITHOUT_RADIX,
+    ),
     (Thing.GRAMMAR, rf"\b(?:{_OFF}{_FORMS}\b|{_FORMS}{_GONE}|free text|plain text|unconstrained)"),
     (
         Thing.ADAPTER,
@@ -106,8 +117,9 @@ _PATTERNS: tuple[tuple[Thing, str], ...] = (
     (Thing.FORMAT, rf"\b{_FORMATS}\b"),
     (
         Thing.RANKS,
-        r"\b(?:(?:one|a single|single|1)[- ](?:GPU|card|device)s?\b|TP ?= ?1\b|(?:without"
-        r"|no) tensor parallel\w*)",
+        r"\b(?:(?:one|a single|single|1)[- ]"
+        r"(?:GPU|card|device|(?:RTX |GTX |Arc )?[ABHLPTV]?[1-9]0[0-9]0?)s?\b"
+        r"|TP ?= ?1\b|(?:without|no) tensor parallel\w*)",
     ),
     (
         Thing.PROCESSOR,
@@ -132,6 +144,13 @@ _PATTERNS: tuple[tuple[Thing, str], ...] = (
         r"\b(?:(?:a |one )?single (?:session|request|stream|user)|one (?:session|request|stream|user) alone"
         r"|(?:stream|request|session|user) alone|alone|one at a time|sequentially)\b",
     ),
+    (
+        Thing.VERSION,
+        r"\b(?:(?:the )?(?:previous|older|earlier|last) (?:release|version|build|image)"
+        r"|(?:before|prior to) (?:the )?(?:upgrade|update)|main ?line|the V0 engine|V0\b"
+        r"|(?:version |v|release |on )?\d+\.\d+(?:\.\d+)?(?:\.post\d+)?(?= (?:gives|gave|makes|made"
+        r"|reach(?:es|ed)|does|did|has|had|achieve[sd]|runs|ran|the same)\b))",
+    ),
     (Thing.ENGINE, rf"\b{_ENGINES}(?![\w-])"),
 )
 _COMPILED = tuple((thing, re.compile(pattern, re.IGNORECASE)) for thing, pattern in _PATTERNS)
@@ -152,6 +171,11 @@ _METRIC = re.compile(
     r"\b(TTFT|time to first token|ITL|inter-token latency|TPOT|time per token|step|latency)\b", re.IGNORECASE
 )
 _SECONDS = re.compile(r"(\d+(?:\.\d+)?)(?:\s*[-–]\s*\d+(?:\.\d+)?)?\s*(ms|s|seconds?)\b", re.IGNORECASE)
+_TOOK = re.compile(
+    r"\b(?:takes?|took|needs?|(?:finish(?:es)?|answers?) (?:in|after))\s+(\d+(?:\.\d+)?)\s*"
+    r"(ms|s|seconds?)\b",
+    re.IGNORECASE,
+)
 _METRICS = {
     "ttft": ("ttft_s",),
     "time to first token": ("ttft_s",),
@@ -334,8 +358,12 @@ def _seconds(text: str) -> dict[tuple[str, ...], float]:
         if time is None:
             earlier = [*_SECONDS.finditer(text, max(0, name.start() - 20), name.start())]
             time = earlier[-1] if earlier else None
+            if time is not None and re.search(r"\b(?:of|in|to)\b", text[time.end() : name.start()]):
+                time = None  # "2 ms of every step" is a part of it
         if time is not None:
             found.setdefault(words, float(time[1]) * (1e-3 if time[2].lower() == "ms" else 1.0))
+    if not names and (took := _TOOK.search(text)):
+        found[("latency_s", "ttft_s")] = float(took[1]) * (1e-3 if took[2].lower() == "ms" else 1.0)
     return found
 
 

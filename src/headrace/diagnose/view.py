@@ -13,6 +13,7 @@ from headrace.diagnose.claims import Claim, Pair, Topic
 from headrace.diagnose.context import Context, Planned
 from headrace.diagnose.decompose import Decomposition
 from headrace.diagnose.floor import Floor
+from headrace.diagnose.switched import read_switched
 from headrace.diagnose.trials import Trial, read_trials
 from headrace.engines.signs import Sign, Signs
 from headrace.observe.observation import ClientFacts, Column, Observation, ServerObservation
@@ -90,7 +91,7 @@ class View:
         flight, running = self.flight, self.running
         if flight is None or running is None:
             return True if self.waits_before_first_token else None
-        return flight > running * 1.1 + 1
+        return flight > running * 1.1 + 0.5
 
     @property
     def waits_before_first_token(self) -> bool:
@@ -177,6 +178,9 @@ class View:
         """Nothing runs and nothing is made: such a window tells of no limit."""
         rates = ("output_tokens_per_s", "prefill_tokens_per_s")
         at_rest = (self.running == 0 and self.running_is_told) or self.flight == 0
+        total, done = self.client.value("prompts_total"), self.client.value("completed")
+        if total and done is not None and done < total and self.claims:
+            return False  # prompts are left, and somebody says what is wrong
         return at_rest and not self.queued and not any(self.server.value(word) for word in rates)
 
     @property
@@ -213,7 +217,12 @@ class View:
     @cached_property
     def trials(self) -> tuple[Trial, ...]:
         """The same load with one thing changed, as people told of it."""
-        return tuple(trial for claim in self.claims for trial in read_trials(claim.text, self.server.engine))
+        found = []
+        for claim in self.claims:
+            trials = [*read_trials(claim.text, self.server.engine)]
+            read = {trial.thing for trial in trials}
+            found += trials + [trial for trial in read_switched(claim.text) if trial.thing not in read]
+        return tuple(found)
 
     def reading_seconds(self, word: str) -> float | None:
         """A time that the server or its client told, in seconds; `step_s` is the step's."""

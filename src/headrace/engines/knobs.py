@@ -13,6 +13,11 @@ from headrace.words import Constraint
 
 FORCES_A_KERNEL = r"--(?:quantization|attention-backend|moe[\w-]*backend)"
 """Flags that take the choice of a kernel from the engine."""
+WITHOUT_RADIX = (
+    r"--disable-radix-cache\b|\b(?:without|no) (?:the )?radix[- ]cache"
+    r"|\bradix[- ]cache (?:is )?(?:off|disabled)"
+)
+"""A server without its prefix tree, by flag or words."""
 _KNOBS: tuple[tuple[Constraint, str], ...] = (
     (
         Constraint.TOKEN_BUDGET,

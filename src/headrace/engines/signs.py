@@ -33,7 +33,11 @@ class Sign(StrEnum):
 
 
 _SIGNS: tuple[tuple[Sign, str], ...] = (
-    (Sign.EAGER, r"--enforce[-_]eager\b|--disable-cuda-graph\b(?!-)|\beager mode\b"),
+    (
+        Sign.EAGER,
+        r"--enforce[-_]eager\b|(?<![-\w])enforce_eager\b(?! ?= ?False)"
+        r"|--disable-cuda-graph\b(?!-)|\beager mode\b",
+    ),
     (Sign.NO_OVERLAP, r"--disable-overlap-schedule\b|--no-async-scheduling\b"),
     (
         Sign.NO_PEER_ACCESS,
@@ -71,7 +75,10 @@ _SIGNS: tuple[tuple[Sign, str], ...] = (
     (Sign.NO_PREFIX_CACHE, r"--disable-radix-cache\b|--no-enable-prefix-caching\b"),
     (
         Sign.WEIGHTS_ON_HOST,
-        r"--cpu-offload-gb[ =](?!0\b)[\d.]+|--n-cpu-moe[ =][1-9]\d*|--cpu-moe\b|weights? (?:are )?offload\w*",
+        r"--cpu-offload-gb[ =](?!0\b)[\d.]+|--n-cpu-moe[ =][1-9]\d*|--cpu-moe\b|weights? (?:are )?offload\w*"
+        r"|--moe-backend[ =]offload"
+        r"|\bexperts?\b[^.;]{0,25}\b(?:on|from|in) (?:the )?(?:host|CPU|RAM|system memory)"
+        r"|\boffload(?:ed|ing)? (?:the )?(?:experts?|layers?)",
     ),
     (Sign.ADAPTER, r"--enable-lora\b|--lora-\w+|\bLoRA\b"),
 )
@@ -88,6 +95,10 @@ _GRAPH_LIMIT = re.compile(r"--cuda-graph-max-bs(?:-decode)?[ =](\d+)|--max-cudag
 _CONTEXT = re.compile(r"--context-length[ =](\d+)|--max-model-len[ =](\d+)")
 _BUDGET = re.compile(r"--max[-_]num[-_]batched[-_]tokens[ =](\d+)")
 _RANKS = re.compile(r"--data-parallel-size[ =](\d+)|--dp-size[ =](\d+)|--dp[ =](\d+)")
+_DRAFTED = re.compile(
+    r"--speculative-num-steps[ =](\d+)|num_speculative_tokens\W{1,4}(\d+)"
+    r"|\b(\d+) (?:speculative|draft) tokens?\b|\bn-max (\d+)|\bk ?= ?(\d+)\b"
+)
 _NODES = re.compile(r"--nnodes[ =](\d+)")
 
 
@@ -101,6 +112,7 @@ class Signs:
     context_length: int | None = None
     nodes: int | None = None
     data_parallel: int | None = None  # ranks that schedule for themselves
+    drafts: int | None = None  # tokens that are drafted for each step and request
     token_budget: int | None = None  # tokens that one step may compute, where decode and prompts share it
 
     def __contains__(self, sign: Sign) -> bool:
@@ -143,6 +155,7 @@ def read_signs(
         _number(_CONTEXT, line),
         _number(_NODES, line),
         _number(_RANKS, line),
+        _number(_DRAFTED, line),
         _number(_BUDGET, line),
     )
 

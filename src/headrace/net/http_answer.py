@@ -94,6 +94,8 @@ class AnswerReader:
             if end < 0:
                 if not b"HTTP/1.".startswith(data[:7]):
                     raise NotHttp(f"it begins with {data[:40]!r}")
+                if b"\n\n" in data:  # to wait for more would be to wait for ever
+                    raise NotHttp("the lines of its head end with LF alone, not with CR LF")
                 self._rest = data
                 return None
             self._rest = b""
@@ -131,6 +133,8 @@ class AnswerReader:
         if not first.startswith(b"HTTP/1.") or not status.isdigit() or first[12:13] not in (b"", b" "):
             raise NotHttp(f"it begins with {first[:40]!r}")
         code, old = int(status), first[7:9] == b"0 "
+        if code < 100:
+            raise NotHttp(f"its status is {code}, below 100")
         length: bytes | None = None
         transfer = encoding = connection = content_type = b""
         retry_after: bytes | None = None

@@ -62,6 +62,7 @@ _RULES: Final = tuple(
         rf"(\b[A-Z0-9_]*TOKEN{_QUOTE}?\s*[:=]\s*{_QUOTE}?){_NO_VALUE}[^\s\"'`,;&}}\])<>|]{{6,}}",
         rf"(?i)((?<!\w)-{{0,2}}token{_QUOTE}?(?:\s*[:=]\s*|\s+){_QUOTE}?){_LOOKS_SECRET}",
         r"()\b(?:sk|pk|rk)[-_][A-Za-z0-9_-]{16,}",
+        rf"()\bsk-{_LOOKS_SECRET}",  # short ones that people give their own servers
         r"()\b(?:hf|api_org)_[A-Za-z0-9]{16,}",
         r"()\b(?:AKIA|ASIA|AROA|AIDA)[A-Z0-9]{12,}",
         r"()\b(?:gh[pousr]_|github_pat_|xox[abeprs]-|glpat-|nvapi-|gsk_|npm_|pypi-|dckr_pat_|AIza|ya29\.|dop_v1_"

@@ -61,14 +61,17 @@ class LogCollector:
         self._engines: Counter[str] = Counter()
         self._events: dict[str, Event] = {}
         self._first_seconds: float | None = None
+        self._latest_seconds: float | None = None  # a line without a time came after it
 
     def take(self, event: LogEvent) -> None:
         """Adds one event."""
         kind = event.kind
         if kind in _TELLING:
             self._engines[event.engine] += 1
-        if event.time_seconds is not None and self._first_seconds is None:
-            self._first_seconds = event.time_seconds
+        if event.time_seconds is not None:
+            self._latest_seconds = event.time_seconds
+            if self._first_seconds is None:
+                self._first_seconds = event.time_seconds
         host = self._hosts.get(event.host) or self._host(event.host)
         if kind == "decode":
             self._series(host.now, event).add(event.time_seconds, event.values)
@@ -189,6 +192,7 @@ class LogCollector:
         text = redact(event.text)[:400]
         key = event.failure or f"{severity}: {_DIGITS.sub('#', text)[:100]}"
         known = self._events.get(key)
+        seconds = event.time_seconds if event.time_seconds is not None else self._latest_seconds
         if known is None:
             if len(self._events) >= MAX_EVENTS:
                 key, text = (
@@ -197,15 +201,13 @@ class LogCollector:
                 )
             known = self._events.get(key)
         if known is None:
-            self._events[key] = Event(
-                event.failure or key, severity, event.repeated, text, event.time_seconds, event.time_seconds
-            )
+            self._events[key] = Event(event.failure or key, severity, event.repeated, text, seconds, seconds)
         else:
             self._events[key] = replace(
                 known,
                 count=known.count + event.repeated,
                 text=known.text or text,
-                last_seconds=event.time_seconds if event.time_seconds is not None else known.last_seconds,
+                last_seconds=seconds,
             )
 
     # ── what it comes to ──────────────────────────────────────────────────────────────────────────────────

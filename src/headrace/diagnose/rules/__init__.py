@@ -17,7 +17,9 @@ from headrace.diagnose.rules import (
     idle,
     machine,
     pools,
+    saturated,
     step,
+    topics,
     traffic,
     trials,
     waiting,
@@ -25,12 +27,18 @@ from headrace.diagnose.rules import (
 from headrace.diagnose.view import View
 
 _AT_REST = (caps, machine)
-_MODULES = (caps, client, pools, waiting, step, traffic, cache, machine, idle, trials, hints)
+_MODULES = (caps, client, pools, waiting, step, traffic, cache, machine, idle, trials, saturated, hints)
+
+
+_SILENT = 0.28  # evidence under this is hardly more than what a report is about
 
 
 def findings(view: View) -> list[Finding]:
-    """Returns every finding of every rule, in no order."""
-    return list(_all(view))
+    """Returns every finding of every rule, in no order; what a report is about only where all are silent."""
+    found = list(_all(view))
+    if not view.is_idle and all(finding.confidence < _SILENT for finding in found):
+        found += topics.findings(view)
+    return found
 
 
 def _all(view: View) -> Iterator[Finding]:

@@ -10,8 +10,17 @@ from headrace.diagnose.view import FULL, View
 from headrace.engines.signs import Sign
 from headrace.words import Constraint
 
-_MISSES = r"hit rate|prefix(?:es)? hits?|cache hits?|\b0 (?:host )?hits\b|0 hits"
-_SHARED = r"\bsame (?:system )?prompt|shared? (?:the )?(?:same )?(?:system )?(?:prompt|prefix)|system prompt"
+_MISSES = r"hit rate|prefix(?:es)? hits?|cache hits?|\b0 (?:host )?hits\b|0 hits|never (?:records? )?a hit"
+_SHARED = (
+    r"\b(?:same|identical|common|repeated|shared?)\b[^.;]{0,30}\b(?:prompts?|prefix\w*|tokens|history)"
+    r"|system prompt|repeats? (?:the|all|its)\b|multi-?turn|\bsent (?:again|twice|(?:two|three|\d+) times)"
+    r"|\bfrom (?:its|the) (?:first|very first) token\b"
+)
+# the same prompt once more, and as long again
+_AGAIN = (
+    r"(\d+(?:\.\d+)?) ?s\b[^.;]{0,30}\bcold\b|\bcold\b[^.;]{0,40}?(\d+(?:\.\d+)?) ?s\b|read again from the"
+    r" (?:beginning|start)|\bread (?:again|anew)\b|identical prefix[^.;]{0,40}\bagain\b"
+)
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%")
 
 
@@ -19,6 +28,8 @@ def findings(view: View) -> Iterator[Finding]:
     """Yields what the prefix cache shows."""
     yield from _host_states_full(view)
     yield from _switched_off(view)
+    yield from _block_too_long(view)
+    yield from _read_again(view)
     yield from _nothing_found(view)
     yield from _falls_with_load(view)
 
@@ -55,6 +66,40 @@ def _switched_off(view: View) -> Iterator[Finding]:
         (f"prompts share {shared:.0%}, and prefix reuse is off ({view.signs.words(Sign.NO_PREFIX_CACHE)})",),
         ("time spent on prompts: little",),
         gain=None,
+    )
+
+
+def _block_too_long(view: View) -> Iterator[Finding]:
+    """A prefix counts from a whole block on, and no request can be as long as a block."""
+    block, hits = view.server.value("attention_block_tokens"), view.baseline.value("cache_hit_rate")
+    longest = view.signs.context_length or view.client.value("prompt_tokens_below")
+    if block is None or longest is None or longest > block or (hits is not None and hits > 0.05):
+        return
+    yield Finding(
+        Constraint.PREFIX_CACHE,
+        COUNTED if hits is not None else CONFIGURED,
+        (
+            f"a prefix counts from a whole block of {block:,.0f} tokens on, and requests have at most "
+            f"{longest:,.0f}",
+        ),
+        ("hits with these two sizes",),
+    )
+
+
+def _read_again(view: View) -> Iterator[Finding]:
+    """The same prompt takes as long the second time as the first."""
+    told = next((claim for claim in view.claims if claim.says(_AGAIN)), None)
+    if told is None or Sign.NO_PREFIX_CACHE in view.signs:
+        return
+    now = view.server.value("ttft_s")
+    cold = [float(found) for pair in re.findall(_AGAIN, told.text, re.IGNORECASE) for found in pair if found]
+    if cold and (now is None or now < 0.7 * cold[0]):
+        return
+    yield Finding(
+        Constraint.PREFIX_CACHE,
+        CONFIGURED,
+        (f"a prompt that was read before takes as long again: {told.text[:160]}",),
+        ("cached tokens of the second request: nearly all of its prompt",),
     )
 
 

@@ -152,6 +152,7 @@ def _capped_below_flag(view: View) -> Iterator[Finding]:
     if bound is not None:
         return
     yield from _planned_lowest(view, flight)
+    yield from _flag_below_flight(view, flight)
 
 
 def _room_beyond(view: View, cap: float) -> list[str]:
@@ -162,6 +163,22 @@ def _room_beyond(view: View, cap: float) -> list[str]:
     return [f"{' and '.join(parts)} for {cap:,.0f} requests"] if parts else []
 
 
+def _flag_below_flight(view: View, flight: float | None) -> Iterator[Finding]:
+    """The user's own limit is below what is offered, and nobody told how many run."""
+    flag, ranks = view.running_flag, max(1, view.server.data_parallel or 1)
+    if flag is None or flight is None or flight <= 1.1 * flag * ranks or _pool_pressed(view):
+        return
+    yield Finding(
+        Constraint.MAX_RUNNING_REQUESTS,
+        CONFIGURED,
+        (
+            f"{flight:,.0f} in flight per server, and the flag lets {flag:,} run"
+            + (f" on each of {ranks} ranks" if ranks > 1 else ""),
+        ),
+        ("running below the flag while requests wait: a pool is lower",),
+    )
+
+
 def _planned_lowest(view: View, flight: float | None) -> Iterator[Finding]:
     """The planner's lowest rung, where more is offered than it holds."""
     plan = view.planned.plan if view.planned else None
@@ -170,6 +187,8 @@ def _planned_lowest(view: View, flight: float | None) -> Iterator[Finding]:
     rung = plan.lowest
     if rung.constraint is Constraint.KV_POOL and view.baseline.value("context_tokens") is None:
         return  # at the longest request that may come, which says little of those that do
+    if rung.constraint is Constraint.KV_POOL and view.fullest_pool is not None and not _pool_pressed(view):
+        return  # the pool was read, and has room
     derived_running = view.running
     if flight is not None and flight <= rung.running.value:
         return

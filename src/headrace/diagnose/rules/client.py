@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from headrace.diagnose.finding import CONFIGURED, COUNTED, SAID, SUGGESTED, Finding
 from headrace.diagnose.rules.pools import lost_work
 from headrace.diagnose.view import NEAR, PRESSED, ROOM, View
+from headrace.engines.conduct import conduct
 from headrace.words import Constraint
 
 # An HTTP client library that is not told otherwise opens this many connections (aiohttp's TCPConnector).
@@ -28,6 +29,11 @@ def _cap(view: View) -> float | None:
     return cap.value if cap is not None else None
 
 
+def _as_many(running: float) -> float:
+    """In flight up to which it counts as much as what runs: a fifth, or half a request, is on its way."""
+    return 1.2 * running + 0.5
+
+
 def _pools_have_room(view: View) -> bool:
     """At least one request more would fit beside those that run, and a tenth of them."""
     running, fits = view.running, view.fits_by_usage
@@ -44,7 +50,7 @@ def _too_little(view: View) -> Iterator[Finding]:
         return
     if lost_work(view):
         return  # work is taken back only for want of KV room: whatever waits at the median, it has enough
-    if flight is not None and flight > 1.2 * running + 1:
+    if flight is not None and flight > _as_many(running):
         return  # more is meant to be in flight: `client_side`
     if cap is not None and running >= cap * NEAR:
         return
@@ -92,14 +98,22 @@ def _far_below_the_caps(view: View) -> Iterator[Finding]:
 def _less_than_wanted(view: View) -> Iterator[Finding]:
     """More is meant to be in flight than the server has, and the server does not make them wait."""
     flight, running = view.flight, view.running
-    if flight is None or running is None or not view.running_is_told or flight <= 1.2 * running + 1:
+    if flight is None or running is None or not view.running_is_told or flight <= _as_many(running):
         return
     if (view.queued is not None and view.queued >= 1) or _left(view) is not None:
         return
     cap = _cap(view)
     if cap is not None and running >= cap * NEAR:
         return
-    if view.queued == 0 and _pools_have_room(view):
+    slots = conduct(view.server.engine).slots_are_cap and view.cap is not None
+    if slots and view.queued is None and view.cap is not None and running <= view.cap.value - 1:
+        # free slots take a request at once: those that do not run are not there
+        evidence = [
+            f"{flight:,.0f} are meant to be in flight, {running:,.0f} run, and there are "
+            f"{view.cap.value:,.0f} slots"
+        ]
+        confidence = CONFIGURED
+    elif view.queued == 0 and _pools_have_room(view):
         evidence = [
             f"{flight:,.0f} are meant to be in flight per server, {running:,.0f} run and none wait there: "
             f"{flight - running:,.0f} never arrive"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from headrace.diagnose.finding import SUGGESTED, Finding
+from headrace.diagnose.finding import CONFIGURED, SUGGESTED, Finding
 from headrace.diagnose.view import ROOM, View
 from headrace.words import Constraint
 
@@ -17,8 +17,13 @@ _TRACED = (
 # Symptoms, not suspicions: a sentence that guesses, or tells of a change that did nothing, is no hint.
 _GUESS = re.compile(
     r"\blooks? like|\bsuspect\w*|\bprobabl\w+|\bseems?\b|\bmaybe\b|\bguess\w*|\bfor fear\b|\bchanges? nothing"
-    r"|\bnothing changes|\bno (?:change|difference)\b|\b(?:does|do|did) not help|\bstill fails?\b",
+    r"|\bnothing changes|\bno (?:change|difference)\b|\b(?:does|do|did) not help|\bstill fails?\b"
+    r"|\b(?:by|within) (?:a fraction|the noise|noise|less than a)\b|\b(?:hardly|barely|scarcely)\b"
+    r"|\bmakes? no\b|\bnot (?:due|because|the cause)\b|\brul(?:es?|ed|ing) out\b",
     re.IGNORECASE,
+)
+_NEGATED = re.compile(
+    r"\b(?:no|not|nothing(?: is| was)?|never|without(?: any)?|zero|0|n't)\s+(?:\w+\s+)?$", re.IGNORECASE
 )
 _WORDS: tuple[tuple[Constraint, str], ...] = (
     (
@@ -63,7 +68,11 @@ _WORDS: tuple[tuple[Constraint, str], ...] = (
         r"(?:refuses|fails|failed|unable|does not|never|cannot|won't|can't) (?:to )?(?:start|boot|load)s?\b"
         r"|(?:out of memory|OOM|crash\w*|dies) (?:at|during|on|while) (?:start|load|boot|captur)",
     ),
-    (Constraint.SERVER_DOWN, r"\b(?:hangs?|crash(?:es|ed)?|dies|unresponsive|stops? answering|segfault)\b"),
+    (
+        Constraint.SERVER_DOWN,
+        r"\b(?:hangs?|crash(?:es|ed)?|dies|unresponsive|stops? answering|segfault"
+        r"|never (?:returns|answers|comes back))\b",
+    ),
     (
         Constraint.COLD_START,
         r"first (?:few )?(?:requests?|minutes?|batch(?:es)?|runs?) (?:is|are|take|at)|warm-?up|JIT compil",
@@ -77,6 +86,7 @@ _WORDS: tuple[tuple[Constraint, str], ...] = (
         r"|\buneven\w*\b[^.;]{0,30}\b(?:over|across|between|among)\b"
         r"|\bsome\b[^.;]{0,40}\bwhile (?:the )?others? (?:are |sit |stay )?"
         r"idle|\bwrong (?:split|ratio)"
+        r"|\bonly one (?:GPU|card|server|replica|engine|worker|rank) (?:is |at a time)"
         r"|others? (?:get none|(?:are|is|stay|sit|sits|stays) idle|have no utili[sz]ation)"
         r"|uneven(?:ly)? (?:load\w*|spread|distribut\w+)|\b(?:imbalance\w*|sticky sessions?)\b",
     ),
@@ -114,7 +124,9 @@ _WORDS: tuple[tuple[Constraint, str], ...] = (
         r"\bsynchronous\w*|\bcop(?:y|ies|ied) (?:from|to) the (?:GPU|CPU|host)"
         r"|no longer overlaps?|(?:does|do) not overlap|blocking (?:operation|call|launch)"
         r"|gaps? between (?:steps|kernels)"
-        r"|\b(?:CPU|host) (?:time|work|overhead) between|\b(?:host|launch|CPU)[- ]bound"
+        r"|\bms of (?:every|each) step [^.;]{0,20}\b(?:host|CPU)"
+        r"|\b(?:CPU|host) (?:time|work|overhead) (?:between|per|in every|of every)|\bas GPU idle"
+        r"|GPU idles? [^.;]{0,30}\b(?:while|between)|\b(?:host|launch|CPU)[- ]bound"
         r"|GPU waits for the (?:CPU|host)"
         r"|\b(?:python|scheduler|launch|host) overhead|bubbles? between",
     ),
@@ -146,22 +158,51 @@ _WORDS: tuple[tuple[Constraint, str], ...] = (
 )
 
 
+def is_guess(text: str) -> bool:
+    """Returns whether a sentence guesses, or tells of a change that did nothing."""
+    return _GUESS.search(text) is not None
+
+
+def _affirms(text: str, pattern: str) -> bool:
+    """Whether a sentence says it without a no before it."""
+    return any(
+        not _NEGATED.search(text[: found.start()]) for found in re.finditer(pattern, text, re.IGNORECASE)
+    )
+
+
 def findings(view: View) -> Iterator[Finding]:
     """Yields one weak finding per constraint that the claims point at."""
     for constraint, pattern in _WORDS:
         found = next(
-            (claim for claim in view.claims if claim.says(pattern) and not _GUESS.search(claim.text)), None
+            (claim for claim in view.claims if _affirms(claim.text, pattern) and not is_guess(claim.text)),
+            None,
         )
         if found is not None:
             traced = found.says(_TRACED)
             yield Finding(
                 constraint,
-                SUGGESTED + 0.1 if traced else _HINT,
+                CONFIGURED if traced else _HINT,
                 (f"as told{', from a trace' if traced else ''}: {found.text[:160]}",),
                 ("a reading that shows it, or does not",),
             )
     yield from _side_by_side(view)
     yield from _capacity(view)
+    yield from _elsewhere_none(view)
+
+
+def _elsewhere_none(view: View) -> Iterator[Finding]:
+    """Requests wait at one rank or server while the others have none: counted by whoever tells it."""
+    for claim in view.claims:
+        if claim.says(
+            r"\bothers?\b[^.;]{0,20}\b(?:have|has|had|with|run|at) (?:none|nothing|no requests?|0)\b"
+        ):
+            yield Finding(
+                Constraint.LOAD_IMBALANCE,
+                SUGGESTED + 0.05,
+                (f"as told: {claim.text[:160]}",),
+                ("requests per rank or server over a minute: even",),
+            )
+            return
 
 
 def _side_by_side(view: View) -> Iterator[Finding]:

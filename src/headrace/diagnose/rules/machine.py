@@ -61,6 +61,8 @@ def _events(view: View) -> Iterator[Finding]:
             continue
         entry = meaning_of(view.server.engine, event.id)
         if entry is None or entry.constraint is None:
+            if event.id == "exception" and event.severity == "failure" and _is_last(view, event):
+                yield _ended(event, CONFIGURED + 0.1)
             continue
         constraint = entry.constraint
         if Sign.NO_GPU in view.signs and constraint in (Constraint.CUDA_GRAPH, Constraint.STEP_OVERHEAD):
@@ -73,6 +75,8 @@ def _events(view: View) -> Iterator[Finding]:
             ended = COUNTED if constraint is Constraint.SERVER_DOWN else SAID
             went_on = serves and not _is_last(view, event)
             confidence = SUGGESTED if state and went_on else ended
+            if not state and serves and not went_on:
+                yield _ended(event, CONFIGURED)
         elif constraint in _SAYS_IT:
             confidence = CONFIGURED
         else:
@@ -88,10 +92,24 @@ def _events(view: View) -> Iterator[Finding]:
         )
 
 
+def _ended(event: Event, sure: float) -> Finding:
+    """An error that nothing caught, and nothing was measured after it."""
+    return Finding(
+        Constraint.SERVER_DOWN,
+        sure,
+        (f"“{event.text[:160]}” is the last that was seen of the server",),
+        ("a later line of the same server with tokens in it",),
+    )
+
+
 def _is_last(view: View, event: Event) -> bool:
-    """Whether nothing was measured after a failure that came once requests ran: the server ended with it."""
-    window = view.server.window
-    if window is None or event.last_seconds is None or not len(view.server.seconds):
+    """Whether nothing was measured after a failure that came once requests ran: the server ended with it.
+
+    Where no measured line stands beside it at all, the failure is what the evidence is about.
+    """
+    if not len(view.server.seconds):
+        return True
+    if event.last_seconds is None:
         return False
     return event.last_seconds >= float(view.server.seconds[-1])
 

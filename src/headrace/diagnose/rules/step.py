@@ -21,6 +21,10 @@ _USUAL_LAYERS = (
     64  # of a model whose shape is not known: more than most have, so that launches are not underrated
 )
 
+_USUAL_DRAFTS = 3  # tokens drafted a step in most recipes: EAGLE 3-1-4, MTP 3
+TOO_FAST = (
+    0.7  # of the data sheet's floor: parts of a checkpoint in a narrower form explain no more than that
+)
 ALWAYS_CAPTURED = (
     8  # the sizes that every engine captures begin with 1, 2, 4, 8 (facts on engines §2.5, §4.1)
 )
@@ -48,13 +52,25 @@ def _bytes_do_not_matter(view: View) -> str:
     return ""
 
 
+def _tokens_a_step(view: View) -> float:
+    """Tokens that a step makes for a request, beyond those that its time was reckoned with.
+
+    With drafts and no acceptance told: half of the drafted, three where nobody said how many.
+    """
+    told = view.server.value("accept_length") is not None or view.server.value("step_ms") is not None
+    if told or Sign.SPECULATION not in view.signs:
+        return 1.0
+    drafted = view.signs.drafts or _USUAL_DRAFTS
+    rate = view.server.value("accept_rate")
+    return 1.0 + drafted * (rate if rate is not None else 0.5)
+
+
 def _roofs(view: View) -> Iterator[Finding]:
     """The larger part of the step is the floor: of bytes, or of FLOPs."""
     share, floor = view.decomposition.floor_share, view.floor
     step = view.decomposition.step
     if share is None or floor is None or step is None or view.decomposition.floor is None:
         return
-    low, _ = share.range
     if compiles(view):
         return  # no steady state: a step in the window is no step of this server
     refuted = _bytes_do_not_matter(view)
@@ -69,13 +85,24 @@ def _roofs(view: View) -> Iterator[Finding]:
         f"{view.decomposition.floor.value * 1e3:,.1f} ms of it "
         f"({share.value:.0%})"
     ]
-    if share.value < 0.4 or step.range[1] < 0.97 * floor.datasheet.value:
+    part = share.value / _tokens_a_step(view)
+    if part < 0.4 or step.range[1] < TOO_FAST * floor.datasheet.value:
         return  # most of the step is something else; or it is faster than can be, and something told is wrong
-    confidence = min(SAID, 0.35 + 0.5 * share.value) if share.value >= 0.5 else SUGGESTED
+    confidence = min(SAID, 0.35 + 0.5 * part) if part >= 0.5 else SUGGESTED
+    if part < share.value:
+        confidence = min(confidence, SUGGESTED + 0.05)
+        evidence.append("drafts are on and nobody told how many are taken: a step makes more than one token")
+    if step.range[1] < 0.97 * floor.datasheet.value:
+        confidence = CONFIGURED
+        evidence.append("it is a little faster than those bytes allow: a part of them is narrower than told")
+    if view.running is None and (view.flight or 0.0) > 1:
+        confidence = min(confidence, SUGGESTED + 0.1)
+        evidence.append("with as many running as are in flight: nobody told how many run")
     if refuted and constraint is Constraint.MEMORY_BANDWIDTH:
         confidence = min(confidence, 0.3)
         evidence.append(f"against it: {refuted[:160]}")
-    gain = (1.0, 1.0 / share.value, 1.0 / max(low, 0.05))  # at this batch: down to the floor, no further
+    # at this batch: down to the floor, no further
+    gain = (1.0, 1.0 / share.value, 1.0 / max(share.range[0], 0.05))
     yield Finding(
         constraint,
         confidence,
@@ -192,8 +219,8 @@ def _eager(view: View) -> Finding:
     confidence = CONFIGURED
     step, floor = view.decomposition.step, view.decomposition.floor
     model = view.context.model
-    if step is not None and model is not None:
-        launches = LAUNCH_SECONDS_PER_LAYER * len(model.layers)
+    if step is not None:
+        launches = LAUNCH_SECONDS_PER_LAYER * (len(model.layers) if model is not None else _USUAL_LAYERS)
         rest = step.value - (floor.value if floor is not None else 0.0)
         if rest > 5 * launches:
             confidence = SUGGESTED
@@ -218,7 +245,7 @@ def _unexplained(view: View) -> Iterator[Finding]:
     What the host can cost is bounded by its launches, and with graphs by less: beyond that it is kernels.
     """
     share, rest, model = view.decomposition.floor_share, view.decomposition.remainder, view.context.model
-    if share is None or rest is None or share.range[1] > 0.35 or view.ranks > 1 or not view.running:
+    if share is None or rest is None or share.range[1] > 0.35:
         return
     if any(sign in view.signs for sign in (Sign.EAGER, Sign.NO_GPU, Sign.SPECULATION, Sign.WEIGHTS_ON_HOST)):
         return
@@ -227,9 +254,11 @@ def _unexplained(view: View) -> Iterator[Finding]:
         return
     launches = LAUNCH_SECONDS_PER_LAYER * (len(model.layers) if model is not None else _USUAL_LAYERS)
     kernels = rest.value > 2 * launches
+    # with several ranks the link is a third that it may be, and on a batch that is assumed all of it is vague
+    vague = view.ranks > 1 or not view.running
     yield Finding(
         Constraint.KERNEL_PATH if kernels else Constraint.STEP_OVERHEAD,
-        SUGGESTED - 0.05,
+        SUGGESTED - (0.13 if vague else 0.05),
         (
             f"bytes and FLOPs explain {share.value:.0%} of the step, and launching every kernel "
             f"by hand would cost "
@@ -297,6 +326,15 @@ def _drafts(view: View) -> Iterator[Finding]:
             Constraint.SPECULATION,
             SUGGESTED,
             (f"{rate:.0%} of drafts are accepted: most of what is verified is thrown away",),
+            ("the same load without drafts: slower",),
+        )
+    elif length is not None and view.signs.drafts and length - 1 < 0.4 * view.signs.drafts and length > 1.0:
+        taken = (length - 1) / view.signs.drafts
+        disappoints = any(claim.says(r"speed-?ups?|gains?\b|faster|slower") for claim in view.claims)
+        yield Finding(
+            Constraint.SPECULATION,
+            CONFIGURED if disappoints else SUGGESTED,
+            (f"{length:.2f} tokens a step, so {taken:.0%} of the {view.signs.drafts} drafted are taken",),
             ("the same load without drafts: slower",),
         )
     elif length is not None and 1.0 < length < 1.7:

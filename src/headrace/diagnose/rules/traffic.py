@@ -10,6 +10,7 @@ from headrace.diagnose.view import View
 from headrace.engines.signs import Sign
 from headrace.words import Constraint
 
+LONG_PROMPT = 2048  # tokens: the smallest default of what a step reads (facts on engines §4.1)
 _REFUTES = ("a trace of one step: all-reduce under a tenth of it", "the same model on one GPU, where it fits")
 
 
@@ -18,6 +19,7 @@ def findings(view: View) -> Iterator[Finding]:
     yield from _from_the_host(view)
     yield from _between_gpus(view)
     yield from _prompts(view)
+    yield from _before_first_token(view)
     yield from _transfers(view)
 
 
@@ -134,6 +136,24 @@ def _prompts(view: View) -> Iterator[Finding]:
         ("time spent in prefill steps from the log: under a third",),
         {"prefill_share": share},
         (1.0, 1.0 / max(0.2, 1 - share.value / 2), 1.0 / max(0.1, 1 - share.value)),
+    )
+
+
+def _before_first_token(view: View) -> Iterator[Finding]:
+    """Most of what is in flight has no first token yet, prompts are long, and no cap or pool explains it."""
+    prompt, made = view.baseline.value("mean_input_tokens"), view.baseline.value("mean_output_tokens")
+    if not view.waits_before_first_token or view.is_hybrid or view.cap is not None or not prompt or not made:
+        return
+    if view.running_flag is not None or prompt < max(LONG_PROMPT, 8 * made):
+        return
+    yield Finding(
+        Constraint.PREFILL,
+        SUGGESTED,
+        (
+            f"of {view.flight or 0:,.0f} in flight most wait for their first token: prompts of {prompt:,.0f} "
+            f"tokens for {made:,.0f} that are made",
+        ),
+        ("a cap or a pool that stands: then they wait for a place, not for prompts",),
     )
 
 

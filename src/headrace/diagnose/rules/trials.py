@@ -41,12 +41,17 @@ _MEANS: dict[Thing, tuple[Constraint, str]] = {
         Constraint.KERNEL_PATH,
         "the same pair at another batch and context: a crossover is a matter of shapes",
     ),
+    Thing.VERSION: (
+        Constraint.KERNEL_PATH,
+        "both versions with the same back ends, graphs and running requests, by their start lines",
+    ),
+    Thing.NO_RADIX: (Constraint.STATE_POOL, "the cap on running requests with and without it: the same"),
     Thing.COMPANY: (Constraint.SPECULATION, "the same two loads without drafts: it falls as well"),
 }
-_LEAST = 1.1  # under it, two runs of the same set-up differ as much
+_LEAST = 1.07  # under it, two runs of the same set-up differ as much
 _LEAST_OF = {Thing.DRAFTS: 1.02}  # drafts that do not pay cost memory and complexity for nothing
 # Another engine's figure tells that software is at fault, not which part: it never outweighs a reading.
-_WEAK = {Thing.ENGINE: 0.33}
+_WEAK = {Thing.ENGINE: 0.27, Thing.VERSION: SUGGESTED}
 
 
 def findings(view: View) -> Iterator[Finding]:
@@ -63,12 +68,14 @@ def findings(view: View) -> Iterator[Finding]:
             continue
         if trial.thing is Thing.EAGER and Sign.EAGER not in view.signs:
             constraint = Constraint.CUDA_GRAPH
+        if trial.thing is Thing.VERSION and any(claim.says(r"\beager\b") for claim in view.claims):
+            constraint = Constraint.STEP_OVERHEAD
         if not _applies(view, trial):
             continue
         gain = advantage(view, trial)
         if gain is None and trial.better and not trial.same:
             sure, told = SUGGESTED, "it is told to be better so"
-        elif gain is not None and gain >= _LEAST_OF.get(trial.thing, _LEAST):
+        elif gain is not None and gain >= _least(view, trial):
             sure, told = PAIRED, f"{gain:.1f} times better so"
         else:
             continue
@@ -86,6 +93,16 @@ def findings(view: View) -> Iterator[Finding]:
         )
 
 
+def _least(view: View, trial: Trial) -> float:
+    """The least gain that counts: of a form that moves more bytes, any at all is against what bytes say."""
+    if trial.thing is Thing.FORMAT:
+        own = (dtype_bytes(view.server.weights_dtype), dtype_bytes(view.server.kv_dtype))
+        there = dtype_bytes(trial.words)
+        if there is not None and any(width is not None and width < 0.75 * there for width in own):
+            return _LEAST_OF[Thing.DRAFTS]
+    return _LEAST_OF.get(trial.thing, _LEAST)
+
+
 def _applies(view: View, trial: Trial) -> bool:
     """Whether the change is one for this server, and speaks for its constraint alone."""
     thing = trial.thing
@@ -93,6 +110,8 @@ def _applies(view: View, trial: Trial) -> bool:
         return view.ranks > 1
     if thing is Thing.LAYOUT:
         return (view.server.gpus or 1) > 1 or view.ranks > 1
+    if thing is Thing.NO_RADIX:
+        return view.is_hybrid and Sign.NO_PREFIX_CACHE not in view.signs
     if thing is Thing.PREFIX_CACHE:
         return Sign.NO_PREFIX_CACHE in view.signs or (view.baseline.value("cache_hit_rate") or 0.0) < 0.05
     if thing is Thing.ADAPTER:
@@ -103,7 +122,7 @@ def _applies(view: View, trial: Trial) -> bool:
     if thing is Thing.FORMAT:
         here, there = dtype_bytes(view.server.weights_dtype), dtype_bytes(trial.words)
         narrower = here is not None and there is not None and there < 0.75 * here
-        measured = trial.seconds or trial.factor or trial.of_prompts
+        measured = trial.seconds or trial.factor or trial.of_prompts or trial.of_requests
         return bool(measured) and not narrower and not _own_format(view, trial)
     return True
 

@@ -43,6 +43,9 @@ def findings(view: View) -> Iterator[Finding]:
             ("free slots while requests wait",),
         )
         return
+    if usage is None and cap is None and flag is None and running >= 1 and view.running_is_told:
+        yield _cap_unseen(view, seen, running)
+        return
     if view.queued is None or view.queued < 1 or usage is None:
         return
     if running < 1:
@@ -53,12 +56,16 @@ def findings(view: View) -> Iterator[Finding]:
     if not reserve and not known:
         if not view.running_stands:
             return
-        # neither blocks nor a reserve: what is left is the limit on running requests, or the step's budget
+        # neither blocks nor a reserve: what is left is the limit on running requests, or the step's budget,
+        # which long prompts use up
+        limit = running in _ROUND
         yield Finding(
-            Constraint.MAX_RUNNING_REQUESTS,
-            SUGGESTED + 0.05,
+            Constraint.MAX_RUNNING_REQUESTS if limit else Constraint.PREFILL,
+            SUGGESTED + 0.05 if limit else SUGGESTED,
             (f"{seen}, with the {usage[0]} at {usage[1]:.0%}: this engine keeps no reserve",),
-            ("the limit of the launch line: higher than what runs",),
+            ("the limit of the launch line: higher than what runs",)
+            if limit
+            else ("tokens read per step: far below its budget",),
         )
         return
     if usage[1] < ROOM and known:
@@ -78,6 +85,27 @@ def findings(view: View) -> Iterator[Finding]:
         yield Finding(
             Constraint.ADMISSION, SUGGESTED, tuple(evidence), ("the cap: it may be what running stands at",)
         )
+
+
+# What engines run at most where nobody says otherwise (facts on engines §1.2, §4.1), and what people set.
+_ROUND = frozenset({8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 512, 1024, 2048, 4096})
+
+
+def _cap_unseen(view: View, seen: str, running: float) -> Finding:
+    """They wait, and neither cap nor pool was told: at a round number it is a limit, else room for tokens."""
+    plan, each = view.planned.plan if view.planned else None, view.needed_context
+    tokens = plan.figure("kv_tokens") if plan is not None else None
+    has_room = tokens is not None and each is not None and tokens > 2 * each * (running + 1)
+    limit = (running in _ROUND and view.running_stands) or has_room
+    return Finding(
+        Constraint.MAX_RUNNING_REQUESTS if limit else Constraint.KV_POOL,
+        SUGGESTED - 0.04,
+        (
+            f"{seen}: " + (f"{running:,.0f} may be a set limit" if limit else "that is no usual limit"),
+            "neither the cap nor a pool's usage was told",
+        ),
+        ("the pool's usage and the cap, from the server: another of the two stands",),
+    )
 
 
 def _state_cap_unseen(
