@@ -56,6 +56,30 @@ def test_a_planted_limit_is_found_live_and_in_the_log(planted: str, tmp_path: Pa
     assert (live, binding([str(log)])) == (expected, expected)
 
 
+VLLM_PLANTED = {
+    "cap flag": ("--max-model-len 8192 --max-num-seqs 8", 24, 80, 100, "max_running_requests"),
+    # 601 blocks of 16 tokens, one of them never given out: 9,600 tokens, 6 requests of some 1,400
+    "small KV": (
+        "--max-model-len 8192 --max-num-seqs 64 --num-gpu-blocks-override 601", 30, 100, 1000, "kv_pool",
+    ),
+    "in flight low": ("--max-model-len 8192 --max-num-seqs 64", 6, 80, 100, "client_concurrency"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("planted", VLLM_PLANTED)
+def test_a_planted_limit_of_vllm_is_found(planted: str) -> None:
+    """Its cap is not among its metrics: the flags are told."""
+    flags, count, max_tokens, words, expected = VLLM_PLANTED[planted]
+    line = {"engine": "vllm", "engine_version": "0.33.0", "model": "Qwen3-8B", "gpu": GPU, "flags": flags}
+    with (
+        headrace.emulate(replicas=1, physics_seed=11, thinking=False, **line) as fleet,
+        in_flight(fleet.urls[0], count, max_tokens, words),
+    ):
+        time.sleep(2)
+        found = api.diagnose(fleet.urls, window="4s", **line).to_json()
+    assert found["binding"]["constraint"] == expected
+
+
 def shape(line: str) -> str:
     """A log line with every number, word value and time replaced."""
     return re.sub(r"True|False", "B", re.sub(r"-?\d+(\.\d+)?", "N", line)).strip()

@@ -41,7 +41,7 @@ def emulate(
         str, typer.Option(rich_help_panel=_SERVERS, metavar="ADDRESS", help="Address to listen on.")
     ] = "127.0.0.1",
     engine: Annotated[
-        str, typer.Option(rich_help_panel=_LINE, metavar="NAME", help="Whose dialect; sglang.")
+        str, typer.Option(rich_help_panel=_LINE, metavar="NAME", help="Whose dialect: sglang, or vllm.")
     ] = "",
     engine_version: Annotated[
         str, typer.Option(rich_help_panel=_LINE, metavar="VERSION", help="Its version, like 0.5.12.")
@@ -175,7 +175,7 @@ def emulate(
     ] = None,
     refuse: Annotated[list[int] | None, _fault("Replica that does not listen.", "R")] = None,
 ) -> None:
-    """Start emulated servers on loopback, in SGLang 0.5.12's dialect, until Ctrl-C.
+    """Start emulated servers on loopback, in SGLang 0.5.12's dialect or vLLM's, until Ctrl-C.
 
     Faults can be changed while it runs: POST /emulator/faults?replica=R with a JSON object of the fields
     (error_503, drop, slow, hang, refuse, ...); an empty object heals the replica. GET /emulator/stats counts.
@@ -262,8 +262,8 @@ def serve(options: EmulatorOptions) -> None:
                 typer.echo(url)
             typer.echo(f"{len(fleet.urls)} emulated servers of {options.model}; Ctrl-C ends them", err=True)
             await stopped.wait()
-            if options.server is not None and told == [signal.SIGTERM]:
-                # as SGLang: what is in flight is finished first; a second signal ends it at once
+            if options.server is not None and not options.is_vllm and told == [signal.SIGTERM]:
+                # SGLang finishes what is in flight, a second signal ends it at once; vLLM aborts it
                 stopped.clear()
                 waits = {asyncio.ensure_future(fleet.drain()), asyncio.ensure_future(stopped.wait())}
                 _, left = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)

@@ -46,6 +46,16 @@ class Refused(Exception):
         self.in_stream = in_stream
 
 
+class TooLong(Refused):
+    """A prompt of `tokens` where `limit` is the context length."""
+
+    def __init__(
+        self, status: int, body: Mapping[str, Any], in_stream: bool, tokens: int, limit: int
+    ) -> None:
+        super().__init__(status, body, in_stream=in_stream)
+        self.tokens, self.limit = tokens, limit
+
+
 @dataclass(slots=True)
 class Choice:
     """One answer to be made.
@@ -160,7 +170,8 @@ def understand(path: Path, content_type: str, body: bytes, options: EmulatorOpti
 def too_long(path: Path, tokens: int, limit: int, streaming: bool) -> Refused:
     """The refusal of a prompt of `tokens` where `limit` is the context length."""
     message = f"The input ({tokens} tokens) is longer than the model's context length ({limit} tokens)."
-    return _bad_request(path, message, streaming)
+    refused = _bad_request(path, message, streaming)
+    return TooLong(refused.status, refused.body, refused.in_stream, tokens, limit)
 
 
 def queue_full(streaming: bool) -> Refused:

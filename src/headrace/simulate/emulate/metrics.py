@@ -31,7 +31,9 @@ _TOKENS = (100.0, 300.0, 500.0, 700.0, 1000.0, 1500.0, 2000.0, 3000.0, 4000.0, 5
            1.1e6)  # fmt: skip
 
 
-class _Histogram:
+class Histogram:
+    """A histogram as the Prometheus client shows it."""
+
     def __init__(self, name: str, help_text: str, bounds: tuple[float, ...]) -> None:
         self.name = name
         self.help_text = help_text
@@ -40,18 +42,20 @@ class _Histogram:
         self._sum = 0.0
 
     def observe(self, value: float, times: int = 1) -> None:
+        """Counts a value, so many times."""
         self._counts[bisect_left(self._bounds, value)] += times
         self._sum += value * times
 
     def lines(self, labels: Mapping[str, str]) -> Iterable[str]:
+        """Yields its lines of the page."""
         yield f"# HELP {self.name} {self.help_text}"
         yield f"# TYPE {self.name} histogram"
-        yield f"{self.name}_sum{_labels(labels)} {self._sum!r}"
+        yield f"{self.name}_sum{labelled(labels)} {self._sum!r}"
         total = 0
         for bound, count in zip((*self._bounds, math.inf), self._counts, strict=True):
             total += count
-            yield f"{self.name}_bucket{_labels({**labels, 'le': _number(bound)})} {float(total)}"
-        yield f"{self.name}_count{_labels(labels)} {float(total)}"
+            yield f"{self.name}_bucket{labelled({**labels, 'le': _number(bound)})} {float(total)}"
+        yield f"{self.name}_count{labelled(labels)} {float(total)}"
 
 
 class ServerMetrics:
@@ -81,33 +85,33 @@ class ServerMetrics:
         self.http_requests: Counter[tuple[str, str]] = Counter()  # endpoint, method
         self.http_responses: Counter[tuple[str, str, str]] = Counter()  # endpoint, method, status
         self.http_active: Counter[tuple[str, str]] = Counter()
-        self._first_token = _Histogram(
+        self._first_token = Histogram(
             "sglang:time_to_first_token_seconds",
             "Histogram of time to first token in seconds.",
             _SECONDS_TO_TOKEN,
         )
-        self._end_to_end = _Histogram(
+        self._end_to_end = Histogram(
             "sglang:e2e_request_latency_seconds",
             "Histogram of End-to-end request latency in seconds",
             _SECONDS_END_TO_END,
         )
-        self._prompt = _Histogram(
+        self._prompt = Histogram(
             "sglang:prompt_tokens_histogram", "Histogram of prompt token length.", _TOKENS
         )
-        self._uncached = _Histogram(
+        self._uncached = Histogram(
             "sglang:uncached_prompt_tokens_histogram",
             "Histogram of uncached (compute) prompt token length.",
             _TOKENS,
         )
-        self._generation = _Histogram(
+        self._generation = Histogram(
             "sglang:generation_tokens_histogram", "Histogram of generation token length.", _TOKENS
         )
-        self._between = _Histogram(
+        self._between = Histogram(
             "sglang:inter_token_latency_seconds",
             "Histogram of inter-token latency in seconds.",
             _SECONDS_BETWEEN,
         )
-        self._queue = _Histogram(
+        self._queue = Histogram(
             "sglang:queue_time_seconds", "Histogram of queueing time in seconds.", _SECONDS_QUEUED
         )
 
@@ -122,8 +126,10 @@ class ServerMetrics:
         queue_seconds: float,
         first_token_seconds: float,
         latency_seconds: float,
+        reason: str = "stop",
     ) -> None:
         """Counts one request that ran to its end; all durations in clock seconds."""
+        del reason  # SGLang counts all ends alike
         self.requests += 1
         self.prompt_tokens += prompt_tokens
         self.generation_tokens += tokens
@@ -139,7 +145,7 @@ class ServerMetrics:
     def page(self, load: Load, tokens_per_second: float) -> str:
         """Returns the whole page. `tokens_per_second` is generation by the clock."""
         lines: list[str] = []
-        scheduler, tokenizer = _labels(self._scheduler_labels), _labels(self._tokenizer_labels)
+        scheduler, tokenizer = labelled(self._scheduler_labels), labelled(self._tokenizer_labels)
         pool, slots = self._pool_tokens, self._slots
         used = load.context_tokens if self._server is None else round(load.kv_share * pool)
         usage = used / pool
@@ -177,9 +183,9 @@ class ServerMetrics:
                 ("mamba_used_tokens", "Number of actively used Mamba state slots.", load.state_slots),
             )
         for name, help_text, value in gauges:
-            lines += _family(f"sglang:{name}", help_text, "gauge")
+            lines += family(f"sglang:{name}", help_text, "gauge")
             lines.append(f"sglang:{name}{scheduler} {float(value)!r}")
-        lines += _family(
+        lines += family(
             "sglang:cuda_graph_passes_total", "Total number of forward passes by CUDA graph.", "counter"
         )
         for mode, count in (
@@ -187,14 +193,14 @@ class ServerMetrics:
             ("decode_cuda_graph", load.decode_steps_done),
         ):
             lines.append(
-                f"sglang:cuda_graph_passes_total{_labels({**self._scheduler_labels, 'mode': mode})} "
+                f"sglang:cuda_graph_passes_total{labelled({**self._scheduler_labels, 'mode': mode})} "
                 f"{float(count)}"
             )
         if load.retractions_done:  # labelled counters are not there before they first move
             name = "sglang:num_retracted_requests_total"
-            lines += _family(name, "Total number of retracted requests.", "counter")
+            lines += family(name, "Total number of retracted requests.", "counter")
             lines.append(f"{name}{scheduler} {float(load.retractions_done)}")
-        lines += _family(
+        lines += family(
             "sglang:realtime_tokens_total",
             "Total number of tokens processed. mode: prefill_compute, prefill_cache, decode.",
             "counter",
@@ -205,7 +211,7 @@ class ServerMetrics:
             ("decode", load.decode_tokens_done),
         ):
             lines.append(
-                f"sglang:realtime_tokens_total{_labels({**self._scheduler_labels, 'mode': mode})} "
+                f"sglang:realtime_tokens_total{labelled({**self._scheduler_labels, 'mode': mode})} "
                 f"{float(count)}"
             )
         for histogram in (
@@ -224,35 +230,37 @@ class ServerMetrics:
             ("num_requests_total", "Number of requests processed.", self.requests),
             ("num_aborted_requests_total", "Number of requests aborted.", self.aborted_requests),
         ):
-            lines += _family(f"sglang:{name}", help_text, "counter")
+            lines += family(f"sglang:{name}", help_text, "counter")
             lines.append(f"sglang:{name}{tokenizer} {float(total)}")
         lines += self._http_lines()
         return "\n".join(lines) + "\n"
 
     def _http_lines(self) -> Iterable[str]:
-        yield from _family(
+        yield from family(
             "sglang:http_requests_total", "Total number of HTTP requests by endpoint and method", "counter"
         )
         for (endpoint, method), count in self.http_requests.items():
-            yield f"sglang:http_requests_total{_labels({'endpoint': endpoint, 'method': method})} {count}.0"
-        yield from _family(
+            yield f"sglang:http_requests_total{labelled({'endpoint': endpoint, 'method': method})} {count}.0"
+        yield from family(
             "sglang:http_responses_total",
             "Total number of HTTP responses by endpoint and status code",
             "counter",
         )
         for (endpoint, method, status), count in self.http_responses.items():
-            labels = _labels({"endpoint": endpoint, "method": method, "status_code": status})
+            labels = labelled({"endpoint": endpoint, "method": method, "status_code": status})
             yield f"sglang:http_responses_total{labels} {count}.0"
-        yield from _family("sglang:http_requests_active", "Number of currently active HTTP requests", "gauge")
+        yield from family("sglang:http_requests_active", "Number of currently active HTTP requests", "gauge")
         for (endpoint, method), count in self.http_active.items():
-            yield f"sglang:http_requests_active{_labels({'endpoint': endpoint, 'method': method})} {count}.0"
+            yield f"sglang:http_requests_active{labelled({'endpoint': endpoint, 'method': method})} {count}.0"
 
 
-def _family(name: str, help_text: str, kind: str) -> tuple[str, str]:
+def family(name: str, help_text: str, kind: str) -> tuple[str, str]:
+    """Returns the two lines before a family's samples."""
     return f"# HELP {name} {help_text}", f"# TYPE {name} {kind}"
 
 
-def _labels(labels: Mapping[str, str]) -> str:
+def labelled(labels: Mapping[str, str]) -> str:
+    """Returns labels as they stand behind a name."""
     shown = ",".join(f'{name}="{_escaped(labels[name])}"' for name in sorted(labels))
     return "{" + shown + "}"
 

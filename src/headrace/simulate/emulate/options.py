@@ -77,6 +77,11 @@ class EmulatorOptions:
         )
 
     @property
+    def is_vllm(self) -> bool:
+        """Whether the servers speak vLLM's dialect; else SGLang's."""
+        return self.server is not None and self.server.engine == "vllm"
+
+    @property
     def version(self) -> str:
         """The engine's version, as the servers say it."""
         return EMULATED_VERSION if self.server is None else self.server.version
@@ -126,5 +131,7 @@ class EmulatorOptions:
         ]
         if self.log is not None and self.server is None:
             wrong.append("a log needs a launch line, of which it tells: add --gpu NAME and --model ID")
+        if self.log is not None and self.is_vllm:
+            wrong.append("vLLM's log is not emulated yet; leave --log out")
         if wrong:
             raise UsageError(wrong)

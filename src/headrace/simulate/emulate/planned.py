@@ -21,6 +21,7 @@ from headrace.simulate.steps import server_kind
 _INPUT_TOKENS = 150.0
 DIALECTS = {
     "sglang": (Version(0, 5, 12), Version(0, 5, 12)),
+    "vllm": (Version(0, 20, 2), Version(0, 33, 0)),
 }
 """Engine → the oldest and the newest version whose pages are spoken."""
 

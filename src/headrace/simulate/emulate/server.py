@@ -22,10 +22,13 @@ from headrace.simulate.emulate.generation import Generation, ReplicaStats, page
 from headrace.simulate.emulate.journal import Journal
 from headrace.simulate.emulate.options import EmulatorOptions
 from headrace.simulate.emulate.sglang_log import SglangLog, log_path
+from headrace.simulate.emulate.vllm_answers import vllm_models
+from headrace.simulate.emulate.vllm_metrics import VllmMetrics
 
 LARGEST_BODY_BYTES = 64 << 20
 KEEP_ALIVE_SECONDS = 5.0  # as uvicorn under SGLang
 _GENERATION = ("/v1/chat/completions", "/v1/completions", "/generate")
+_VLLM_GENERATION = ("/v1/chat/completions", "/v1/completions")
 _HANDLER_END_SECONDS = 1.0
 _LOG_LOOK_SECONDS = 0.02
 _CRASH_DELAY_SECONDS = 0.005  # lets the last counted answer leave
@@ -58,9 +61,13 @@ class Replica:
         self._stats = ReplicaStats()
         self._answered_at_start = 0
         self._created = int(time.time())
-        self._metrics = metrics.ServerMetrics(
-            options.model, options.pool_tokens, options.context_length, options.server
-        )
+        self._metrics: metrics.ServerMetrics | VllmMetrics
+        if options.server is not None and options.is_vllm:
+            self._metrics = VllmMetrics(options.server)
+        else:
+            self._metrics = metrics.ServerMetrics(
+                options.model, options.pool_tokens, options.context_length, options.server
+            )
         self._log: SglangLog | None = None
         if options.log is not None and options.server is not None:
             self._log = SglangLog(log_path(options.log, index, options.replicas), options.server)
@@ -220,10 +227,10 @@ class Replica:
         self._metrics.http_requests[endpoint] += 1
         self._metrics.http_active[endpoint] += 1
         try:
-            if method == "POST" and path in _GENERATION:
+            if method == "POST" and path in (_VLLM_GENERATION if self._options.is_vllm else _GENERATION):
                 response = await self._generation.answer(request, cast(asked.Path, path))
             else:
-                response = await self._page(request)
+                response = self._vllm_page(request) if self._options.is_vllm else await self._page(request)
         finally:
             self._metrics.http_active[endpoint] -= 1
         self._metrics.http_responses[(path, method, str(response.status))] += 1
@@ -265,6 +272,26 @@ class Replica:
             case (one_model, "GET") if one_model.startswith("/v1/models/"):
                 return self._one_model(one_model.removeprefix("/v1/models/"))
             case (known, _) if known in _GENERATION:
+                return page({"detail": "Method Not Allowed"}, 405)
+            case _:
+                return page({"detail": "Not Found"}, 404)
+
+    def _vllm_page(self, request: web.BaseRequest) -> web.Response:
+        load = self._engine.load()
+        match (request.path, request.method):
+            case ("/health" | "/ping", "GET"):
+                return web.Response()
+            case ("/version", "GET"):
+                return page({"version": self._options.version})
+            case ("/load", "GET"):
+                return page({"server_load": 0})  # without --enable-server-load-tracking
+            case ("/v1/models", "GET"):
+                return page(vllm_models(self._options, self._created))
+            case ("/metrics", "GET"):
+                response = web.Response(body=self._metrics.page(load, 0.0).encode())
+                response.headers["Content-Type"] = metrics.CONTENT_TYPE
+                return response
+            case (known, _) if known in _VLLM_GENERATION:
                 return page({"detail": "Method Not Allowed"}, 405)
             case _:
                 return page({"detail": "Not Found"}, 404)
