@@ -2,7 +2,8 @@
 
 Each function of CHECKS takes an engine (its URL, model, kind and cap) and asserts. Kinds are `sglang`
 and `vllm` (the emulated fleet speaks either dialect) and `llamacpp`; where they differ, the difference is
-written down here. Nothing is asserted about the text itself: the emulated one is filler and the small models babble.
+written down here. Nothing is asserted about the text itself: the emulated one is filler and the small models
+babble.
 """
 
 from __future__ import annotations
