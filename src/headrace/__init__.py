@@ -1,9 +1,10 @@
 """headrace: feeds a fleet of inference servers with an offline generation job and says what holds it back.
 
 The commands are functions here, by the same names and words: `run`, `status`, `export`, `plan`, `predict`,
-`gpus`, `model`, `fleet_add`, `fleet_drain`, `fleet_remove`, `demo`, `emulate`; and `headrace.api.diagnose`
-and `headrace.api.simulate`, because `headrace.diagnose` and `headrace.simulate` are packages. They are loaded
-when first used. What they raise is in `headrace.errors`.
+`gpus`, `model`, `fleet_add`, `fleet_drain`, `fleet_remove`, `demo`, `emulate`, `watch`; and
+`headrace.api.diagnose`, `headrace.api.report` and `headrace.api.simulate`, because `headrace.diagnose`,
+`headrace.report` and `headrace.simulate` are packages. They are loaded when first used. What they raise is in
+`headrace.errors`.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ __all__ = [
     "predict",
     "run",
     "status",
+    "watch",
 ]
 
 if TYPE_CHECKING:
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
         predict,
         run,
         status,
+        watch,
     )
 
 

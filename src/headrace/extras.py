@@ -11,7 +11,7 @@ from headrace.errors import UsageError
 EXTRA_OF: Mapping[str, str] = {
     "pyarrow": "run",
     "numba": "sim",
-    "altair": "report",
+    "vl_convert": "report",
     "jinja2": "report",
     "starlette": "web",
     "uvicorn": "web",

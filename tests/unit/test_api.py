@@ -117,13 +117,27 @@ def test_fleet_functions_refuse_what_is_no_address(tmp_path: Path) -> None:
             change("http://127.0.0.1:9", tmp_path)
 
 
+PACKAGES = ["diagnose", "report"]  # their functions are in headrace.api alone
+
 # what a command has for the terminal alone, and a function for Python alone
-SHOWN = {"as_json", "context", "watch", "every", "detach", "dry_run", "progress", "everything", "explain"}
-OF_PYTHON = {"ask", "on_progress", "on_status", "status_every_seconds", "faults"}
+SHOWN = {
+    "as_json",
+    "context",
+    "watch",
+    "every",
+    "detach",
+    "dry_run",
+    "progress",
+    "everything",
+    "explain",
+    "once",
+}
+OF_PYTHON = {"ask", "on_progress", "on_status", "status_every_seconds", "faults", "written_at"}
+OF_PYTHON |= {"on_look", "every_seconds", "looks", "leave"}
 FAULTS = {name for name in Faults.__struct_fields__ if name not in ("refuse", "retry_after_seconds")}
 
 
-@pytest.mark.parametrize("name", [name for name in headrace.__all__ if name != "__version__"] + ["diagnose"])
+@pytest.mark.parametrize("name", [name for name in headrace.__all__ if name != "__version__"] + PACKAGES)
 def test_every_command_and_its_function_have_the_same_words(name: str) -> None:
     first, _, second = name.partition("_")
     command = getattr(import_module(f"headrace.cli.{first}"), second or first)

@@ -8,10 +8,12 @@ from typing import Any
 
 from headrace.diagnose.baseline import Baseline
 from headrace.diagnose.compare import Comparison
+from headrace.diagnose.curve import CurvePoint
 from headrace.diagnose.decompose import Decomposition
 from headrace.diagnose.finding import Finding
 from headrace.diagnose.ladder import LadderRung
 from headrace.diagnose.propose import Proposal
+from headrace.diagnose.roofline import Roofline
 from headrace.words import Constraint
 
 SCHEMA = "headrace.diagnosis"
@@ -80,6 +82,8 @@ class Diagnosis:
     missing: tuple[str, ...]
     notes: tuple[str, ...] = ()
     servers: tuple[ServerVerdict, ...] = ()
+    roofline: Roofline | None = None
+    curve: tuple[CurvePoint, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Returns the document as plain JSON; `docs/diagnosis-json.md` describes it."""
@@ -101,6 +105,8 @@ class Diagnosis:
             "missing": list(self.missing),
             "notes": list(self.notes),
             "servers": [server.to_json() for server in self.servers],
+            "roofline": self.roofline.to_json() if self.roofline is not None else None,
+            "throughput_by_running": [point.to_json() for point in self.curve],
         }
         plain: dict[str, Any] = _plain(document)
         return plain

@@ -98,12 +98,28 @@ class Floor:
             return memory
         return max(memory, self.compute.value * batch / self.batch)
 
+    @property
+    def part_seconds(self) -> dict[str, Quantity]:
+        """Seconds that each part's bytes take at the achievable bandwidth; they add up to `achievable`."""
+        bandwidth = self.achievable.inputs["bandwidth"]
+        return {
+            name: derived(
+                part.value / bandwidth.value,
+                "s",
+                "bytes ÷ achievable bandwidth",
+                bytes=part,
+                bandwidth=bandwidth,
+            )
+            for name, part in self.parts.items()
+        }
+
     def to_json(self) -> dict[str, Any]:
-        """Returns bytes by part and the three times."""
+        """Returns bytes by part, the seconds of each part, and the three times."""
         return {
             "batch": self.batch,
             "context_tokens": self.context_tokens,
             "bytes": self.bytes.to_json(),
+            "part_seconds": {name: part.to_json() for name, part in self.part_seconds.items()},
             "datasheet_seconds": self.datasheet.to_json(),
             "achievable_seconds": self.achievable.to_json(),
             "compute_seconds": self.compute.to_json() if self.compute else None,

@@ -10,6 +10,7 @@ from headrace.diagnose.baseline import Baseline
 from headrace.diagnose.claims import read_claims
 from headrace.diagnose.compare import compare
 from headrace.diagnose.context import Context, Planned
+from headrace.diagnose.curve import throughput_curve
 from headrace.diagnose.decompose import decompose
 from headrace.diagnose.document import Diagnosis, ServerVerdict, Subject
 from headrace.diagnose.finding import Finding, Side
@@ -20,6 +21,7 @@ from headrace.diagnose.measure import measure
 from headrace.diagnose.planning import planned
 from headrace.diagnose.prefill import prefill_share
 from headrace.diagnose.propose import propose
+from headrace.diagnose.roofline import roofline
 from headrace.diagnose.rules import findings
 from headrace.diagnose.view import View
 from headrace.engines.signs import read_signs
@@ -83,6 +85,8 @@ def diagnose_as_told(observation: Observation, context: Context) -> Diagnosis:
             ServerVerdict(each.server.name, found.binding.constraint, found.binding.confidence)
             for each, (found, _) in zip(views, judged, strict=True)
         ),
+        roofline(view.floor, view.decomposition.step),
+        throughput_curve(view, rungs),
     )
 
 

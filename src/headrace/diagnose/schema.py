@@ -165,6 +165,22 @@ def json_schema() -> dict[str, Any]:
             ),
             "description": "what binds each of several servers",
         },
+        roofline=_optional(
+            {"type": "object"},
+            "intensity (FLOP/byte) and FLOP/s reached of a decode step, and both roofs, of one GPU",
+        ),
+        throughput_by_running={
+            "type": "array",
+            "items": _object(
+                "",
+                running={"type": "number", "description": "requests of one server"},
+                bound_tokens_per_s={"type": "number", "description": "at the achievable floor of that batch"},
+                expected_tokens_per_s=_optional(
+                    {"type": "object"}, "low, mid, high; null below the batch of now"
+                ),
+            ),
+            "description": "output tokens/s of one server by its running requests, rungs among them",
+        },
     )
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -104,10 +104,11 @@ async def observe_through(
         if left <= 0:
             break
         await sleep(min(interval, left))
-    return _told(engine, track, name, misses)
+    return observation_of(engine, track, name, misses)
 
 
-def _told(engine: Reader, track: Track, name: str, misses: int) -> ServerObservation:
+def observation_of(engine: Reader, track: Track, name: str, misses: int) -> ServerObservation:
+    """What a server told and showed so far, as an observation; `misses` looks got no answer."""
     seen = track.reduced()
     told = engine.told()
     capacities = dict(seen.capacities)

@@ -6,7 +6,7 @@ from headrace.quantities import Origin, Quantity
 from headrace.report.figures import UNKNOWN
 
 _GIB = 2**30
-_ORIGINS = {
+ORIGIN_WORDS = {
     Origin.MEASURED: "measured",
     Origin.REPORTED: "reported",
     Origin.CONFIGURED: "config",
@@ -16,6 +16,8 @@ _ORIGINS = {
     Origin.USER: "given",
     Origin.ASSUMED: "assumed",
 }
+
+_WHOLE = {"requests", "servers", "GPUs", "slots", "blocks", "rows"}
 
 
 def digits(value: float) -> str:
@@ -68,4 +70,23 @@ def amount(quantity: Quantity | None, *, ranged: bool = True) -> str:
 
 def origin(quantity: Quantity | None) -> str:
     """Returns where a quantity comes from, in a word or two."""
-    return "not published" if quantity is None else _ORIGINS[quantity.origin]
+    return "not published" if quantity is None else ORIGIN_WORDS[quantity.origin]
+
+
+def shown(value: float | None, unit: str) -> str:
+    """Returns a value as people read it: `61 %`, `32`, `50.1 ms`, `5,105 tokens/s`; a dash for None."""
+    if value is None:
+        return UNKNOWN
+    if unit == "fraction":
+        return f"{digits(100 * value)} %"
+    if unit == "yes/no":
+        return "yes" if value else "no"
+    if unit in _WHOLE:
+        return f"{value:,.0f}" if value == round(value) else digits(value)
+    if unit == "tokens/s":
+        return f"{digits(value)} tok/s"
+    if unit == "FLOP":
+        return f"{digits(value / 1e9)} GFLOP"
+    if unit == "×":
+        return f"×{value:.2f}"
+    return scaled(value, unit)

@@ -49,6 +49,8 @@ COMMANDS = [
     ("plan",),
     ("gpus",),
     ("model",),
+    ("watch",),
+    ("report",),
 ]
 
 

@@ -17,7 +17,10 @@ from headrace.errors import UsageError
 from headrace.extras import EXTRA_OF, missing_in, require
 
 ROOT = Path(__file__).resolve().parents[3]
-MODULE_OF = {"nvidia-ml-py": "pynvml"}  # where a package's module is not its name
+MODULE_OF = {
+    "nvidia-ml-py": "pynvml",
+    "vl-convert-python": "vl_convert",
+}  # where a package's module is not its name
 
 
 def test_every_package_of_the_extras_is_known_by_its_module() -> None:
@@ -62,18 +65,18 @@ def test_an_import_that_a_command_makes_unasked_is_told_too(
 
     @app.command()
     def draw() -> ModuleType:
-        import altair
+        import vl_convert
 
-        return altair
+        return vl_convert
 
-    _without(monkeypatch, "altair")
+    _without(monkeypatch, "vl_convert")
     monkeypatch.setattr(app_module, "app", app)
     monkeypatch.delenv("HEADRACE_DEBUG", raising=False)
     with pytest.raises(SystemExit) as ended:
         main([])
     assert ended.value.code == 2
     assert capsys.readouterr().err == (
-        "headrace: this command needs altair, which is not installed. The extra [report] brings it: "
+        "headrace: this command needs vl_convert, which is not installed. The extra [report] brings it: "
         "pip install 'headrace[report]'\n"
     )
 

@@ -381,7 +381,7 @@ def _running(inputs: PlanInputs, settings: EngineSettings, rules: MemoryRules, s
         terms["estimate"] = estimate
         terms["tokens"] = sizes.kv_tokens // 2
     if sizes.slots is not None and sizes.slots_per_request:
-        terms["slots"] = sizes.slots // sizes.slots_per_request
+        terms["slots"] = max(0, sizes.slots // sizes.slots_per_request)
         if terms["slots"] <= 0 and not sizes.failures and rules.solves_drafts_jointly:
             sizes.failures.append(
                 f"{sizes.slots} state slots are fewer than the {sizes.slots_per_request} one request "
