@@ -1,7 +1,7 @@
 """headrace: feeds a fleet of inference servers with an offline generation job and says what holds it back.
 
 The commands are functions here, by the same names and words: `run`, `status`, `export`, `plan`, `predict`,
-`gpus`, `model`, `fleet_add`, `fleet_drain`, `fleet_remove`, `demo`, `emulate`, `watch`; and
+`gpus`, `model`, `record`, `fleet_add`, `fleet_drain`, `fleet_remove`, `demo`, `emulate`, `watch`; and
 `headrace.api.diagnose`, `headrace.api.report` and `headrace.api.simulate`, because `headrace.diagnose`,
 `headrace.report` and `headrace.simulate` are packages. They are loaded when first used. What they raise is in
 `headrace.errors`.
@@ -25,6 +25,7 @@ __all__ = [
     "model",
     "plan",
     "predict",
+    "record",
     "run",
     "status",
     "watch",
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
         model,
         plan,
         predict,
+        record,
         run,
         status,
         watch,

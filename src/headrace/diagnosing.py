@@ -21,14 +21,14 @@ _SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, None: 1.0
 _LONGEST_SECONDS = 24 * 3600.0
 
 
-def seconds_of(text: str) -> float:
+def seconds_of(text: str, option: str = "--for") -> float:
     """Returns a duration in seconds: `60s`, `2m`, `0`. Raises UsageError for anything else, or over a day."""
     match = _DURATION.match(text.strip())
     if match is None:
-        raise UsageError(f"--for takes a duration like 60s or 2m, got '{text[:40]}'.")
+        raise UsageError(f"{option} takes a duration like 60s or 2m, got '{text[:40]}'.")
     seconds = float(match[1]) * _SECONDS[match[2]]
     if seconds > _LONGEST_SECONDS:
-        raise UsageError(f"--for {text[:40]} is longer than a day; an hour is plenty.")
+        raise UsageError(f"{option} {text[:40]} is longer than a day; an hour is plenty.")
     return seconds
 
 

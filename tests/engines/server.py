@@ -65,6 +65,7 @@ class EngineServer:
     Attributes:
         url: of its HTTP API.
         log: everything it said.
+        boot_bytes: how much of it was written by the time the server was ready.
     """
 
     def __init__(self, launch: Launch, folder: Path) -> None:
@@ -75,6 +76,7 @@ class EngineServer:
         self.port = free_ports(beside=10_000)  # SGLang's second port
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = folder / f"{launch.kind}-{launch.model}-{self.port}.log"
+        self.boot_bytes = 0
         self.began = time.monotonic()
         with self.log.open("w") as sink:
             self.process = subprocess.Popen(
@@ -93,6 +95,7 @@ class EngineServer:
             if self.process.poll() is not None:
                 raise AssertionError(self._tail(f"ended with {self.process.returncode} while starting"))
             if said == "" and self.launch.ready_words in self.log.read_text(errors="replace"):
+                self.boot_bytes = self.log.stat().st_size
                 return
             if time.monotonic() - self.began > BOOT_LIMIT_SECONDS:
                 raise AssertionError(

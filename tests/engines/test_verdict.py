@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -19,8 +18,6 @@ from tests.engines.load import taken
 from tests.engines.server import EngineServer, Launch
 from tests.engines.watched import Watched, watch
 
-# Not yet run often enough beside other work since the load is waited for: by hand until then.
-pytestmark = pytest.mark.skipif(not os.environ.get("HEADRACE_LIVE"), reason="by hand: HEADRACE_LIVE=1")
 _C = Constraint
 
 

@@ -23,12 +23,14 @@ class Watched:
     Attributes:
         tokens: of the longest answers.
         counted_per_s: output tokens per second by that counter, over `seconds`.
+        log: what the server said while it started, and while it was watched: not of other tests' load.
     """
 
     seen: ServerObservation
     tokens: int
     counted_per_s: float
     seconds: float
+    log: bytes
 
 
 def watch_full(server: EngineServer) -> Watched:
@@ -43,10 +45,19 @@ def watch(server: EngineServer, in_flight: int, tokens: int, stands: Stands) -> 
 
     async def look() -> Watched:
         async with HttpClient() as http, load(http, server, in_flight, tokens, stands):
+            log_from = server.log.stat().st_size
             before, began = await asyncio.to_thread(counted, server), time.monotonic()
             seen = await observe_server(server.url, http, SECONDS)
             after, ended = await asyncio.to_thread(counted, server), time.monotonic()
-        return Watched(seen, tokens, (after - before) / (ended - began), ended - began)
+            log_to = server.log.stat().st_size
+        log = server.log.read_bytes()
+        return Watched(
+            seen,
+            tokens,
+            (after - before) / (ended - began),
+            ended - began,
+            log[: server.boot_bytes] + log[log_from:log_to],
+        )
 
     return asyncio.run(look())
 

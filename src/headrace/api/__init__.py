@@ -7,7 +7,7 @@ Nothing here prints. Expected failures are the errors of `headrace.errors`. The 
 from headrace.api.change import fleet_add, fleet_drain, fleet_remove, fleet_replies
 from headrace.api.decide import Planned, gpus, model, plan, predict, simulate
 from headrace.api.drive import export, run, run_resolved, status
-from headrace.api.look import diagnose, report, watch
+from headrace.api.look import diagnose, record, report, watch
 from headrace.api.tools import demo, emulate
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "model",
     "plan",
     "predict",
+    "record",
     "report",
     "run",
     "run_resolved",

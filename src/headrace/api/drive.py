@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from headrace.drive.companion import Companion
     from headrace.drive.job import Job
     from headrace.drive.status import JobStatus
 
@@ -52,6 +53,7 @@ def run(
     status_every_seconds: float = 1.0,
     metrics_port: int | None = None,
     metrics_host: str = "127.0.0.1",
+    record_every: float | str = "10s",
 ) -> JobStatus:
     """The last status of the job, after asking all prompts (or going on where it stopped).
 
@@ -61,6 +63,7 @@ def run(
     Args:
         on_status: called with a fresh status about every `status_every_seconds`.
         metrics_port: serves Prometheus metrics there while the job runs.
+        record_every: between two looks at a server for OUT/recording; 0 records nothing.
 
     Raises:
         UsageError: with every mistake at once; nothing was started.
@@ -78,7 +81,15 @@ def run(
         status_every_seconds=status_every_seconds,
         metrics_port=metrics_port,
         metrics_host=metrics_host,
+        record_every_seconds=seconds_between_looks(record_every),
     )
+
+
+def seconds_between_looks(text: float | str) -> float:
+    """Seconds of `record_every`. Raises UsageError for what is no duration."""
+    from headrace.diagnosing import seconds_of
+
+    return seconds_of(str(text), "--record-every")
 
 
 def run_resolved(
@@ -88,14 +99,20 @@ def run_resolved(
     status_every_seconds: float,
     metrics_port: int | None = None,
     metrics_host: str = "127.0.0.1",
+    record_every_seconds: float = 0.0,
 ) -> JobStatus:
     """The last status of a job that is checked already. Wires driver, load readers and metrics together."""
     from headrace.drive.driver import run_job
     from headrace.engines.any_load import AnyEngineLoad
 
+    companion = _recorder(job, record_every_seconds) if record_every_seconds > 0 else None
     if metrics_port is None:
         return run_job(
-            job, on_status=on_status, status_every_seconds=status_every_seconds, load_reader=AnyEngineLoad
+            job,
+            on_status=on_status,
+            status_every_seconds=status_every_seconds,
+            load_reader=AnyEngineLoad,
+            companion=companion,
         )
     from headrace.report.metrics import MetricsServer
 
@@ -106,8 +123,27 @@ def run_resolved(
             on_status(status)
 
         return run_job(
-            job, on_status=tell, status_every_seconds=status_every_seconds, load_reader=AnyEngineLoad
+            job,
+            on_status=tell,
+            status_every_seconds=status_every_seconds,
+            load_reader=AnyEngineLoad,
+            companion=companion,
         )
+
+
+def _recorder(job: Job, every_seconds: float) -> Companion:
+    from headrace.clock import SystemClock
+    from headrace.durable.disk import RealDisk
+    from headrace.observe.recording.of_job import JobRecorder
+
+    limits = {source.name: source.sampling.get("max_tokens") for source in job.sources}
+    return JobRecorder(
+        job.out,
+        RealDisk(),
+        SystemClock(),
+        every_seconds=every_seconds,
+        sources={name: most if isinstance(most, int) else None for name, most in limits.items()},
+    )
 
 
 def status(out: str | Path) -> JobStatus:

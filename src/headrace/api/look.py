@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from headrace.diagnose.document import Diagnosis
     from headrace.hardware.catalogue import Ask
     from headrace.observe.observation import Observation
+    from headrace.observe.recording.kept import Kept
     from headrace.report.watch_document import WatchDocument
 
 KEY_SECONDS = 0.1  # how long a watch may take to notice that it is left
@@ -39,7 +40,7 @@ def diagnose(
     keywords are the options of `headrace diagnose`; `window` is its `--for`.
 
     Args:
-        targets: server URLs, logs, saved metrics pages, `-`, a facts file or a job folder.
+        targets: server URLs, logs, saved metrics pages, `-`, a facts file, a recording or a job folder.
         window: how long to watch servers: seconds, or 60s, 2m; 0 is one look.
         ask: chooses among the devices that an ambiguous GPU name fits; None goes on with their range.
 
@@ -190,6 +191,42 @@ def watch(
                         return
 
     asyncio.run(go())
+
+
+def record(
+    targets: str | Sequence[str],
+    *,
+    out: str | Path,
+    duration: float | str | None = None,
+    every: float | str = "1s",
+    api_key_env: str = "",
+    on_sample: Callable[[int], None] | None = None,
+) -> Kept:
+    """What was recorded, after recording servers, GPUs or a Prometheus server into the folder `out`.
+
+    Without `duration` (`--for`) it goes on until SIGINT or SIGTERM; a recording that is there is continued.
+
+    Args:
+        targets: server URLs; `nvml:`, `nvidia-smi:`, `dcgm:URL`, `prometheus:URL?match=…`.
+        duration: seconds, or 60s, 10m, 2h; None: until it is interrupted.
+        every: between two samples of a server.
+        on_sample: called about once a second with the samples so far.
+
+    Raises:
+        UsageError, UnreachableError, InputError, StorageError: as the command.
+    """
+    from headrace.diagnosing import key_in, seconds_of
+    from headrace.observe.recording.kept import record_targets
+
+    named = [targets] if isinstance(targets, str) else list(targets)
+    return record_targets(
+        named,
+        Path(out),
+        for_seconds=None if duration is None else seconds_of(str(duration)),
+        every_seconds=seconds_of(str(every)),
+        api_key=key_in(api_key_env),
+        on_sample=on_sample,
+    )
 
 
 def _report_document(targets: str | Path | Sequence[str | Path], options: dict[str, Any]) -> dict[str, Any]:

@@ -61,6 +61,7 @@ _PANEL_OF = {
     "run": "Drive",
     "status": "Drive",
     "export": "Drive",
+    "record": "Look",
     "watch": "Look",
     "diagnose": "Look",
     "report": "Look",

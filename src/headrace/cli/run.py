@@ -228,6 +228,16 @@ def run(
             show_default=False,
         ),
     ] = "127.0.0.1",
+    record_every: Annotated[
+        str,
+        _option(
+            "--record-every",
+            panel=_SHOW,
+            metavar="DURATION",
+            help="Between two looks at a server for OUT/recording; 0 is none. Default 10s.",
+            show_default=False,
+        ),
+    ] = "10s",
 ) -> None:
     """Ask a fleet of servers all prompts, keep every answer, go on where it stopped.
 

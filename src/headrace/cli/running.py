@@ -46,6 +46,10 @@ def run_from_flags(values: Mapping[str, Any], arguments: Sequence[str], problems
         from headrace.cli.detach import run_detached
 
         return run_detached(resolved.job, arguments)
+    with interrupts_end_at_once():
+        from headrace.api.drive import seconds_between_looks
+
+    every_seconds = seconds_between_looks(values["record_every"])
     again = command_line([word for word in arguments if word != "--retry-failed"])
     return run_and_show(
         resolved.job,
@@ -53,6 +57,7 @@ def run_from_flags(values: Mapping[str, Any], arguments: Sequence[str], problems
         again=again,
         metrics_port=values["metrics_port"],
         metrics_host=str(values["metrics_host"]),
+        record_every_seconds=every_seconds,
     )
 
 
@@ -68,6 +73,7 @@ def run_and_show(
     again: str,
     metrics_port: int | None = None,
     metrics_host: str = "127.0.0.1",
+    record_every_seconds: float = 10.0,
 ) -> int:
     """Runs a checked job in front of the user; the exit code.
 
@@ -102,6 +108,7 @@ def run_and_show(
                 status_every_seconds=view.every_seconds,
                 metrics_port=metrics_port,
                 metrics_host=metrics_host,
+                record_every_seconds=record_every_seconds,
             )
         except JobStopped as error:
             stopped = error

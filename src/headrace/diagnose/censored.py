@@ -42,6 +42,10 @@ def correct_censored(known: Collected) -> None:
         finished=finished,
         servers=known.servers,
     )
+    if (counted := _counted_from_the_start(known)) is not None:
+        known.set("output_tokens_per_s", counted)
+        known.set("output_tokens_per_s_finished_only", per_server)
+        return
     if elapsed is None or flight is None or context is None or elapsed.value <= 0:
         known.lower.add("output_tokens_per_s")
         known.set("output_tokens_per_s", per_server)
@@ -77,6 +81,24 @@ def correct_censored(known: Collected) -> None:
         f"finished requests, {finished.value:,.0f} tok/s, would stand. One throughput figure of the "
         f"server "
         "itself settles it"
+    )
+
+
+def _counted_from_the_start(known: Collected) -> Quantity | None:
+    """Tokens per second and server of a job that counts its own, those in flight included, from its start."""
+    names = ("completed", "mean_output_tokens_finished_only", "in_flight_tokens", "elapsed_s")
+    completed, each, made, elapsed = (known.client.readings.get(name) for name in names)
+    if completed is None or each is None or made is None or elapsed is None or elapsed.value <= 0:
+        return None
+    return derived(
+        (completed.value * each.value + made.value) / elapsed.value / known.servers.value,
+        "tokens/s",
+        "(finished × their mean tokens + tokens in flight) ÷ seconds ÷ servers",
+        completed=completed,
+        mean_finished=each,
+        in_flight_tokens=made,
+        seconds=elapsed,
+        servers=known.servers,
     )
 
 

@@ -69,6 +69,8 @@ def _copy(known: Collected) -> None:
 def _lengths(known: Collected) -> None:
     for name in ("mean_input_tokens", "mean_output_tokens"):
         known.set(name, known.client.readings.get(name) or known.server.get(name))
+    for name in ("mean_output_tokens_finished_only", "in_flight_tokens"):
+        known.set(name, known.client.readings.get(name))
 
 
 def _running(known: Collected) -> None:

@@ -22,6 +22,7 @@ import uvloop
 
 from headrace.clock import Clock, SystemClock
 from headrace.drive import commands
+from headrace.drive.companion import Companion, accompany
 from headrace.drive.control import ControlServer
 from headrace.drive.dispatch.dispatcher import Dispatcher
 from headrace.drive.dispatch.ticket import Flight
@@ -72,8 +73,10 @@ class Driver:
         status_every_seconds: float,
         load_reader: Callable[[], LoadReader],
         clock: Clock,
+        companion: Companion | None = None,
     ) -> None:
         self.job = job
+        self._companion = companion
         self.clock = clock
         self.started = clock.monotonic()
         self.phase = "starting"
@@ -105,6 +108,7 @@ class Driver:
             save_row=self.keeper.save_row,
             save_failure=self._save_failure,
             cut_short=lambda flight: self.sender.cut_short(flight, None),
+            companion=companion,
         )
         self._on_status = on_status
         self._status_every = status_every_seconds
@@ -198,6 +202,7 @@ class Driver:
                     group.create_task(self.sender.land()),
                     group.create_task(self._tick()),
                     group.create_task(self._tally()),
+                    group.create_task(accompany(self, companion=self._companion)),
                 ]
                 await self._over.wait()
                 for task in (*background, *self.servers.looks):
@@ -379,6 +384,7 @@ def run_job(
     status_every_seconds: float = 1.0,
     load_reader: Callable[[], LoadReader] = NoLoad,
     clock: Clock | None = None,
+    companion: Companion | None = None,
 ) -> JobStatus:
     """The job's last status, after running it to its end.
 
@@ -386,6 +392,7 @@ def run_job(
         job: validated.
         on_status: called with a fresh status about every `status_every_seconds`, in the event loop.
         load_reader: makes a reader of one server's load.
+        companion: runs beside it; None: nobody.
 
     Raises:
         HeadraceError: the job cannot begin; JobStopped when it ended before its end.
@@ -396,4 +403,5 @@ def run_job(
         status_every_seconds=status_every_seconds,
         load_reader=load_reader,
         clock=clock or SystemClock(),
+        companion=companion,
     ).run()

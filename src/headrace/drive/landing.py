@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from headrace.clock import Clock
+from headrace.drive.companion import AnsweredRow, Companion
 from headrace.drive.dispatch.dispatcher import Dispatcher
 from headrace.drive.dispatch.endpoint import ASTRAY
 from headrace.drive.dispatch.limits import InFlightLimit
@@ -29,6 +30,7 @@ class Landing:
 
     Args:
         save_row, save_failure: hand a finished row to the writer.
+        companion: is told of each answered row.
         cut_short: cancels a request that is no longer needed.
     """
 
@@ -43,8 +45,10 @@ class Landing:
         save_row: Callable[[int, Row], None],
         save_failure: Callable[[int, FailedRow], None],
         cut_short: Callable[[Flight], None],
+        companion: Companion | None = None,
     ) -> None:
         self._job = job
+        self._companion = companion
         self._dispatcher = dispatcher
         self._limits = limits
         self._progress = progress
@@ -90,6 +94,18 @@ class Landing:
         answer, prompt = found.answer, ticket.prompt
         tokens = answer.completion_tokens or 0
         self._progress.answered(prompt.source, tokens, found.latency_seconds, found.flags)
+        if self._companion is not None:
+            began = self._clock.monotonic() - (self._clock.wall() - found.wall_time) - found.latency_seconds
+            self._companion.answered(
+                AnsweredRow(
+                    source=self._job.sources[prompt.source].name,
+                    server=found.url,
+                    started=began,
+                    seconds=found.latency_seconds,
+                    output_tokens=tokens,
+                    truncated=Flag.TRUNCATED.value in found.flags or answer.finish_reason == "length",
+                )
+            )
         if found.flags and not self._reject.isdisjoint(found.flags):
             self._fail(
                 ticket,

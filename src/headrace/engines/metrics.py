@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 MAX_PAGE_BYTES = 32 * 1024 * 1024
@@ -142,48 +142,99 @@ def read_page(
         rank_labels: the label of data-parallel ranks first, then those of ranks that say the same again
             (tensor, pipeline, expert): of these the first rank is taken.
     """
-    found = Page()
-    # (word, name) → data-parallel rank → rest of the identity → value of the first inner rank
-    parts: dict[tuple[str, str], dict[str, dict[tuple[str, ...], tuple[tuple[int, ...], float]]]] = {}
-    known: dict[str, Family] = {}
-    for name, labels, value in samples(page, families):
-        found.seen += 1
-        found.model = found.model or labels.get("model_name") or labels.get("name")
-        if not math.isfinite(value):
-            continue
-        for family in families[name]:
-            if any(not labels.get(label, "").startswith(start) for label, start in family.where.items()):
+    return add_up(samples(page, families), families, rank_labels)
+
+
+def add_up(
+    found_samples: Iterable[tuple[str, dict[str, str], float]],
+    families: Mapping[str, tuple[Family, ...]],
+    rank_labels: tuple[str, ...],
+) -> Page:
+    """`read_page` of samples that were read already; each is of a family of the table."""
+    entries = list(found_samples)
+    return Sums.of(entries, families, rank_labels).page([value for _, _, value in entries])
+
+
+@dataclass(frozen=True, slots=True)
+class _Sum:
+    """Where the samples of one word stand: per data-parallel rank, those that add up."""
+
+    word: str
+    name: str
+    counter: bool
+    ranks: str
+    parts: tuple[tuple[str, tuple[int, ...]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """How the samples of a page become its words: worked out once for pages that have the same lines."""
+
+    sums: tuple[_Sum, ...]
+    seen: int
+    model: str | None
+    ranks: int
+
+    @classmethod
+    def of(
+        cls,
+        entries: Sequence[tuple[str, dict[str, str], float]],
+        families: Mapping[str, tuple[Family, ...]],
+        rank_labels: tuple[str, ...],
+    ) -> Sums:
+        """The sums of these samples; those that are no finite number are in none."""
+        # (word, name) → data-parallel rank → rest of the identity → place of the first inner rank
+        parts: dict[tuple[str, str], dict[str, dict[tuple[str, ...], tuple[tuple[int, ...], int]]]] = {}
+        known: dict[str, Family] = {}
+        model = None
+        ignored = {*rank_labels, "pid", "model_name"}
+        for place, (name, labels, value) in enumerate(entries):
+            model = model or labels.get("model_name") or labels.get("name")
+            if not math.isfinite(value):
                 continue
-            known[family.word] = family
-            outer = labels.get(rank_labels[0], "0")
-            inner = tuple(_whole(labels.get(label)) for label in rank_labels[1:])
-            ignored = {*rank_labels, "pid", "model_name"}
-            rest = tuple(f"{label}={labels[label]}" for label in sorted(labels) if label not in ignored)
-            ranks = parts.setdefault((family.word, name), {}).setdefault(outer, {})
-            if rest not in ranks or inner < ranks[rest][0]:
-                ranks[rest] = (inner, value)
-    order = {name: place for place, name in enumerate(families)}
-    for (word, name), by_outer in sorted(parts.items(), key=lambda part: order[part[0][1]]):
-        if word in found.names:
-            continue  # an earlier family of the table says it already
-        found.names[word] = name
-        found.ranks = max(found.ranks, len(by_outer))
-        family = known[word]
-        values = {rank: _total(inner_ranks) for rank, inner_ranks in by_outer.items()}
-        if family.counter:
-            found.counters[word] = math.fsum(values.values())
-            continue
-        total = math.fsum(values.values())
-        found.gauges[word] = total if family.ranks == "sum" else total / len(values)
-        if len(values) > 1 and family.ranks != "each":
-            found.by_rank[word] = values
-    return found
+            for family in families[name]:
+                if any(not labels.get(label, "").startswith(start) for label, start in family.where.items()):
+                    continue
+                known[family.word] = family
+                outer = labels.get(rank_labels[0], "0")
+                inner = tuple(_whole(labels.get(label)) for label in rank_labels[1:])
+                rest = tuple(f"{label}={labels[label]}" for label in sorted(labels) if label not in ignored)
+                ranks = parts.setdefault((family.word, name), {}).setdefault(outer, {})
+                if rest not in ranks or inner < ranks[rest][0]:
+                    ranks[rest] = (inner, place)
+        order = {name: place for place, name in enumerate(families)}
+        sums: dict[str, _Sum] = {}
+        for (word, name), by_outer in sorted(parts.items(), key=lambda part: order[part[0][1]]):
+            if word not in sums:  # else an earlier family of the table says it already
+                family = known[word]
+                summed = tuple((outer, _places(ranks)) for outer, ranks in by_outer.items())
+                sums[word] = _Sum(word, name, family.counter, family.ranks, summed)
+        most = max((len(one.parts) for one in sums.values()), default=1)
+        return cls(tuple(sums.values()), len(entries), model, max(1, most))
+
+    def page(self, values: Sequence[float]) -> Page:
+        """The page of these values, in the order of the samples."""
+        found = Page(seen=self.seen, model=self.model, ranks=self.ranks)
+        for one in self.sums:
+            found.names[one.word] = one.name
+            by_rank = {
+                rank: values[places[0]] if len(places) == 1 else math.fsum(values[place] for place in places)
+                for rank, places in one.parts
+            }
+            total = math.fsum(by_rank.values())
+            if one.counter:
+                found.counters[one.word] = total
+                continue
+            found.gauges[one.word] = total if one.ranks == "sum" else total / len(by_rank)
+            if len(by_rank) > 1 and one.ranks != "each":
+                found.by_rank[one.word] = by_rank
+        return found
 
 
-def _total(values: Mapping[tuple[str, ...], tuple[tuple[int, ...], float]]) -> float:
-    """The sum over what is left of a family's labels (modes, priorities); "" of a priority is their sum."""
-    plain = [value for rest, (_, value) in values.items() if "priority=" in rest]
-    return math.fsum(plain or [value for _, value in values.values()])
+def _places(ranks: Mapping[tuple[str, ...], tuple[tuple[int, ...], int]]) -> tuple[int, ...]:
+    """What is left of a family's labels (modes, priorities) adds up; "" of a priority is their sum."""
+    plain = [place for rest, (_, place) in ranks.items() if "priority=" in rest]
+    return tuple(plain or [place for _, place in ranks.values()])
 
 
 def _whole(text: str | None) -> int:

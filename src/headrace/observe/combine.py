@@ -43,6 +43,8 @@ def combine(first: ServerObservation, second: ServerObservation) -> ServerObserv
         capacities=capacities,
         by_rank={**second.by_rank, **first.by_rank},
         window=second.window or first.window,
+        phases=second.phases or first.phases,
+        drift=second.drift or first.drift,
         events=(*first.events, *second.events),
         settings={**second.settings, **first.settings},
         notes=tuple(dict.fromkeys(notes)),
@@ -68,6 +70,40 @@ def combine_fleet(facts: Observation, read: Observation) -> Observation:
         notes=(*facts.notes, *read.notes),
         source=facts.source,
     )
+
+
+def job_with_recording(job: Observation, recorded: Observation) -> Observation:
+    """Returns a job's status with what its recording adds.
+
+    Of a server the recording's steady readings go first; the client's lengths are those of the survival
+    estimate, and what the status says stands where the recording says nothing.
+    """
+    by_name = {server.name: server for server in recorded.servers}
+    servers = tuple(
+        replace(
+            combine(replace(by_name[server.name], notes=()), replace(server, readings=_own(server))),
+            name=server.name,
+            notes=(*server.notes, *by_name[server.name].notes),
+        )
+        if server.name in by_name
+        else server
+        for server in job.servers
+    )
+    client = job.client
+    if client is not None and recorded.client is not None:
+        client = replace(
+            client,
+            readings={**client.readings, **recorded.client.readings},
+            lengths=recorded.client.lengths,
+        )
+    return replace(
+        job, servers=servers, client=client or recorded.client, notes=(*job.notes, *recorded.notes)
+    )
+
+
+def _own(server: ServerObservation) -> dict[str, Quantity]:
+    """What only the driver can say of a server; the rest is older news than the recording's."""
+    return {word: value for word, value in server.readings.items() if word == "latency_s"}
 
 
 def _joined(

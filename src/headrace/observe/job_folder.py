@@ -61,6 +61,7 @@ def _client(told: JobStatus) -> ClientFacts:
         "elapsed_s": told.elapsed_seconds,
         "prompts_total": told.rows,
         "mean_output_tokens": told.mean_output_tokens,
+        "in_flight_tokens": told.in_flight_tokens,
         "output_tokens_per_s_finished_only": told.output_tokens_per_second_finished,
     }
     readings = {

@@ -78,6 +78,7 @@ class SglangReader:
         self._load_path: str | None = sglang_loads.PATH
         self._model: str | None = None
         self._gpu: str | None = None
+        self._lines = sglang.page_lines()
 
     @classmethod
     async def meet(cls, fetch: Fetch, has_metrics: bool) -> SglangReader | None:
@@ -116,7 +117,7 @@ class SglangReader:
 
     async def _metrics(self, fetch: Fetch) -> Page | None:
         body = await fetch("/metrics")
-        page = sglang.read_metrics(body, self._version) if body else None
+        page = sglang.read_metrics(body, self._version, self._lines) if body else None
         if page is None or not page.seen:
             return None
         self._model = self._model or page.model
@@ -194,6 +195,7 @@ class VllmReader:
     def __init__(self, version: str | None, model: str | None, longest: float | None) -> None:
         self._version, self._model, self._longest = version, model, longest
         self._page: Page | None = None
+        self._lines = vllm.page_lines()
 
     @classmethod
     async def meet(cls, fetch: Fetch) -> VllmReader | None:
@@ -215,7 +217,7 @@ class VllmReader:
 
     async def look(self, fetch: Fetch) -> Page | None:
         body = await fetch("/metrics")
-        page = vllm.read_metrics(body) if body else None
+        page = vllm.read_metrics(body, self._lines) if body else None
         if page is None or not page.seen:
             return None
         self._page = page

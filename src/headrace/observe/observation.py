@@ -7,13 +7,18 @@ filled in by guess.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace.quantities import Origin, Quantity
+
+if TYPE_CHECKING:
+    from headrace.observe.drift import Drift
+    from headrace.observe.lengths import Lengths
+    from headrace.observe.phases import Phases
 
 Column = NDArray[np.float64]
 
@@ -89,6 +94,8 @@ class ServerObservation:
             server whatever it says.
         notes: what could not be read, what is stale, what was assumed in reading; for people.
         missing: what this evidence could not tell, each with the way to get it.
+        phases: ramp-up, steady window, drain and change points, where samples over time tell them.
+        drift: word → how far it moved against the steady window's first hour.
     """
 
     name: str
@@ -115,6 +122,8 @@ class ServerObservation:
     scope: str = "replica"
     notes: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
+    phases: Phases | None = None
+    drift: Mapping[str, Drift] = field(default_factory=dict)
 
     def get(self, word: str) -> Quantity | None:
         """The reading or capacity of that word, or None."""
@@ -172,6 +181,8 @@ class ServerObservation:
             "scope": self.scope,
             "notes": list(self.notes),
             "missing": list(self.missing),
+            "phases": None if self.phases is None else asdict(self.phases),
+            "drift": {word: asdict(moved) for word, moved in self.drift.items()},
         }
 
 
@@ -182,10 +193,12 @@ class ClientFacts:
     Attributes:
         load: `free`, `given`, or None where nobody stated it.
         readings: word of `readings.CLIENT` → value.
+        lengths: source (and `all sources`) → the survival estimate of its output tokens, where it was told.
     """
 
     load: str | None = None
     readings: Mapping[str, Quantity] = field(default_factory=dict)
+    lengths: Mapping[str, Lengths] = field(default_factory=dict)
 
     def value(self, word: str) -> float | None:
         """The plain number of that word, or None."""
@@ -205,6 +218,11 @@ class ClientFacts:
             "load": "free" if self.is_free else "given",
             "load_stated": self.load is not None,
             **{word: quantity.to_json() for word, quantity in self.readings.items()},
+            **(
+                {"lengths": {source: one.to_json() for source, one in self.lengths.items()}}
+                if self.lengths
+                else {}
+            ),
         }
 
 

@@ -49,6 +49,7 @@ READINGS: dict[str, Word] = {
     "host_state_usage": Word("fraction", _M, "slots held ÷ slots of the host state pool"),
     "kv_used_tokens": Word("tokens", _S, "tokens held in the KV pool"),
     "state_used_slots": Word("slots", _S, "slots held in the recurrent-state pool"),
+    "decode_context_tokens": Word("tokens", _S, "prompt and output tokens of all requests that decode"),
     "preemptions": Word("requests", _S, "requests whose work was thrown away, in the window"),
     "retractions_per_min": Word("requests/min", _S, "requests whose work was thrown away"),
     "vram_growing": Word("yes/no", _E, "the GPU's used memory grows"),
@@ -90,6 +91,8 @@ READINGS: dict[str, Word] = {
     "sm_clock_mhz_sustained": Word("MHz", _M, "clock of the SMs under lasting load"),
     "sm_clock_mhz_min": Word("MHz", _E, "lowest clock of the SMs seen"),
     "throttle_power_percent": Word("percent", _M, "share of time throttled by power"),
+    "throttle_thermal_percent": Word("percent", _M, "share of time throttled by heat"),
+    "gpu_memory_used_gib": Word("GiB", _M, "memory in use per GPU"),
     "cpu_busy_cores": Word("cores", _S, "CPU cores busy"),
     # sizes and limits
     "cap": Word("requests", _S, "effective maximum of running requests", True),
@@ -159,5 +162,7 @@ CLIENT: dict[str, str] = {
     "output_tokens_per_s_finished_only": "tokens/s",
     "per_user_tokens_per_s_wall_clock": "tokens/s",
     "prompt_tokens_below": "tokens",
+    "mean_output_tokens_finished_only": "tokens",
+    "in_flight_tokens": "tokens",
 }
 """What the client's side of the same interval says → unit. All over the whole fleet."""

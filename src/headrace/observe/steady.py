@@ -25,18 +25,25 @@ class Growth:
         return self.amount / self.seconds
 
 
-def steady_window(seconds: Column, running: Column | None) -> tuple[int, int, Window]:
+def steady_window(
+    seconds: Column, running: Column | None, steady: tuple[float, float] | None = None
+) -> tuple[int, int, Window]:
     """Returns the first and last sample of the steady part, and its window.
 
-    The steady part reaches from the first to the last sample with at least 80 % of the running requests that
-    the busy samples usually have (their 75th percentile). Without running requests it is all there is.
+    Where `steady` says when it starts and ends, that is it. Else the steady part reaches from the first to
+    the last sample with at least 80 % of the running requests that the busy samples usually have (their 75th
+    percentile). Without running requests it is all there is.
 
     Args:
         seconds: times, ascending; at least one.
         running: requests per sample, NaN where unknown.
+        steady: start and end in seconds, as `phases` finds them.
     """
     first, last = 0, len(seconds) - 1
-    if running is not None:
+    within = np.flatnonzero((seconds >= steady[0]) & (seconds <= steady[1])) if steady else np.empty(0)
+    if len(within):
+        first, last = int(within[0]), int(within[-1])
+    elif running is not None:
         busy = running[np.isfinite(running) & (running > 0)]
         if len(busy):
             usual = float(np.percentile(busy, 75))

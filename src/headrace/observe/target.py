@@ -1,4 +1,4 @@
-"""Whatever a person names, as one Observation: a server's URL, a log, `-`, a facts file, a job folder."""
+"""Whatever a person names, as one Observation: a URL, a log, `-`, a facts file, a recording, a job folder."""
 
 from __future__ import annotations
 
@@ -13,17 +13,25 @@ from typing import BinaryIO
 
 import msgspec
 
+from headrace.clock import SystemClock
 from headrace.errors import InputError, UnreachableError, UsageError, nearest
 from headrace.net.http import HttpClient
 from headrace.net.redact import redact, without_user
 from headrace.observe import facts_schema
-from headrace.observe.combine import combine, combine_fleet
+from headrace.observe.combine import combine, combine_fleet, job_with_recording
 from headrace.observe.facts import parse_facts, read_facts
+from headrace.observe.gpus.beside import gpu_columns, with_gpus
+from headrace.observe.gpus.nvidia_smi import GpuRow, is_gpu_csv, read_gpu_file
 from headrace.observe.job_folder import is_job_folder, read_job_folder
 from headrace.observe.live import observe_server
 from headrace.observe.log import read_log
 from headrace.observe.metrics_file import is_metrics_page, read_metrics_page, read_page_file
 from headrace.observe.observation import Event, Observation, ServerObservation
+from headrace.observe.prometheus import PREFIX, parse_source, read_range
+from headrace.observe.recording.observed import read_recorded
+from headrace.observe.recording.of_job import FOLDER as RECORDING
+from headrace.observe.recording.reading import Columns, is_recording
+from headrace.observe.recording.recorder import fetch_from
 
 PEEK_BYTES = 1_000_000  # what is read to tell what a file or a paste is; a facts file is no longer
 _URL = re.compile(r"https?://", re.IGNORECASE)
@@ -72,11 +80,20 @@ def read_targets(
     """
     options = options or Options()
     if not targets:
-        raise UsageError("nothing was named: give a server's URL, a log, `-`, a facts file or a job folder.")
+        raise UsageError(
+            "nothing was named: give a server's URL, a log, `-`, a facts file, a recording or a job folder."
+        )
     facts: list[Observation] = []
     read: list[Observation] = []
     urls: list[str] = []
+    gpus: dict[str, Columns] = {}
     for target in targets:
+        if target.startswith(PREFIX):
+            read.append(asyncio.run(_ask_prometheus(target, options)))
+            continue
+        if (rows := _gpu_rows(target)) is not None:
+            gpus.update(gpu_columns(rows))
+            continue
         if (url := _as_url(target)) is not None:
             urls.append(url)
             continue
@@ -85,8 +102,10 @@ def read_targets(
     if urls:
         read.append(asyncio.run(_watch(urls, options)))
     if len(facts) == 1 and read:
-        return combine_fleet(facts[0], _side_by_side(read, facts[0].source))
-    return _side_by_side([*facts, *read], _shown(targets))
+        found = combine_fleet(facts[0], _side_by_side(read, facts[0].source))
+    else:
+        found = _side_by_side([*facts, *read], _shown(targets))
+    return with_gpus(found, gpus) if gpus else found
 
 
 def _as_url(target: str) -> str | None:
@@ -131,12 +150,38 @@ def _read_stream(stream: BinaryIO, options: Options) -> tuple[Observation, bool]
     return read_log(_Rejoined(begin, stream), "-", options.engine), False  # type: ignore[arg-type]
 
 
+async def _ask_prometheus(target: str, options: Options) -> Observation:
+    asked = parse_source(target)
+    async with HttpClient(options.api_key) as http:
+        return await read_range(asked, fetch_from(http, asked.base), SystemClock())
+
+
+def _gpu_rows(target: str) -> list[GpuRow] | None:
+    """The rows of a CSV of nvidia-smi; None where the target is anything else."""
+    path = Path(target)
+    try:
+        if path.suffix.lower() not in (".csv", ".txt", ".log") or not path.is_file():
+            return None
+        with path.open("rb") as stream:
+            begin = stream.read(4096).decode("utf-8", "replace")
+    except (OSError, ValueError):
+        return None
+    return read_gpu_file(path) if is_gpu_csv(begin) else None
+
+
 def _read_folder(path: Path, options: Options) -> tuple[Observation, bool]:
     if is_job_folder(path):
-        return _with_servers(*read_job_folder(path), options), False
+        job, runs = read_job_folder(path)
+        if is_recording(path / RECORDING):
+            job = job_with_recording(job, read_recorded(path / RECORDING))
+        return _with_servers(job, runs, options), False
+    if is_recording(path):
+        return read_recorded(path), False
     if (path / "facts.yaml").is_file():
         return _with_log(*read_facts(path / "facts.yaml", strict=options.strict), options)
-    raise UsageError(f"{path}: a folder without status.json (a job's) or facts.yaml. Name the file itself.")
+    raise UsageError(
+        f"{path}: a folder without status.json (a job's), recording.json or facts.yaml. Name the file itself."
+    )
 
 
 def _with_log(facts: Observation, log: Path | None, options: Options) -> tuple[Observation, bool]:
@@ -241,7 +286,7 @@ def _nothing_there(path: Path) -> str:
     hint = nearest(path.name, siblings)
     return (
         f"'{str(path)[:200]}' is no file, folder or URL.{hint} "
-        "Give a server's URL (http://host:port), a log, `-`, a facts file or a job folder."
+        "Give a server's URL (http://host:port), a log, `-`, a facts file, a recording or a job folder."
     )
 
 

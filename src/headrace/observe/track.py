@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -32,6 +32,45 @@ class Reduced:
 
 
 @dataclass(slots=True)
+class Series:
+    """One server's samples as columns, whoever took them.
+
+    Attributes:
+        seconds: times, ascending; at least one.
+        gauges, counters: word → one value per time, NaN where unknown.
+        by_rank: reading word → rank → values.
+        names: word → the metric it was read from.
+        ranks: data-parallel ranks.
+        notes: what was left out in reading.
+    """
+
+    seconds: Column
+    gauges: dict[str, Column] = field(default_factory=dict)
+    counters: dict[str, Column] = field(default_factory=dict)
+    by_rank: dict[str, dict[str, Column]] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
+    ranks: int = 1
+    notes: list[str] = field(default_factory=list)
+
+    def rate(self) -> Column | None:
+        """Output tokens per second by the counter, else as the server's gauge says; None without either."""
+        counted = self.counters.get("output_tokens")
+        if counted is not None:
+            counted = _within(counted, LARGEST)
+        if counted is not None and np.isfinite(counted).sum() > 1:
+            return _per_interval(self.seconds, counted)
+        return self.gauges.get("output_tokens_per_s")
+
+    def reduced(self, steady: tuple[float, float] | None = None) -> Reduced:
+        """Columns over all samples, readings over the steady window.
+
+        Args:
+            steady: its start and end where they are known; else the samples with a full batch.
+        """
+        return _Reducer(self, steady).run()
+
+
+@dataclass(slots=True)
 class Track:
     """One server's scrapes. Times are monotonic seconds, from the first scrape on."""
 
@@ -44,35 +83,47 @@ class Track:
             self.seconds.append(seconds)
             self.pages.append(page)
 
+    def series(self) -> Series:
+        """The scrapes as columns; at least one was added."""
+        pages = self.pages
+        gauges = {word for page in pages for word in page.gauges}
+        counters = {word for page in pages for word in page.counters}
+        ranks = {(word, rank) for page in pages for word, each in page.by_rank.items() for rank in each}
+        by_rank: dict[str, dict[str, Column]] = {}
+        for word, rank in sorted(ranks):
+            values = [page.by_rank.get(word, {}).get(rank) for page in pages]
+            by_rank.setdefault(word, {})[rank] = as_column(values)
+        return Series(
+            seconds=np.array(self.seconds) - self.seconds[0],
+            gauges={word: as_column([page.gauges.get(word) for page in pages]) for word in gauges},
+            counters={word: as_column([page.counters.get(word) for page in pages]) for word in counters},
+            by_rank=by_rank,
+            names={word: name for page in pages for word, name in page.names.items()},
+            ranks=max(page.ranks for page in pages),
+            notes=list(dict.fromkeys(note for page in pages for note in page.notes)),
+        )
+
     def reduced(self) -> Reduced:
         """Columns over all scrapes, readings over the steady window."""
-        if not self.seconds:
-            return Reduced(np.empty(0))
-        times = np.array(self.seconds) - self.seconds[0]
-        return _Reducer(times, self.pages, Reduced(times)).run()
+        return self.series().reduced() if self.seconds else Reduced(np.empty(0))
 
 
 class _Reducer:
-    def __init__(self, times: Column, pages: list[Page], found: Reduced) -> None:
-        self._times, self._pages, self._found = times, pages, found
-        words = {word for page in pages for word in page.gauges}
-        self._gauges = {
-            word: self._column([page.gauges.get(word) for page in pages], largest(word)) for word in words
-        }
-        for word in sorted(words):
-            shown = sum(1 for page in pages if math.isfinite(page.gauges.get(word, math.nan)))
+    def __init__(self, series: Series, steady: tuple[float, float] | None) -> None:
+        self._series, self._times = series, series.seconds
+        self._found = Reduced(series.seconds, notes=list(series.notes))
+        self._gauges = {word: _within(values, largest(word)) for word, values in series.gauges.items()}
+        for word in sorted(self._gauges):
+            shown = int(np.isfinite(series.gauges[word]).sum())
             if beyond := shown - int(np.isfinite(self._gauges[word]).sum()):
-                found.notes.append(
+                self._found.notes.append(
                     f"{beyond} readings of {word} are below 0 or above {largest(word):g}; they are not used."
                 )
-        counters = {word for page in pages for word in page.counters}
-        self._counters = {
-            word: self._column([page.counters.get(word) for page in pages], LARGEST) for word in counters
-        }
-        self._names = {word: name for page in pages for word, name in page.names.items()}
-        self._ranks = max(page.ranks for page in pages)
-        self._first, self._last, window = steady_window(times, self._gauges.get("running"))
-        found.window = window
+        self._counters = {word: _within(values, LARGEST) for word, values in series.counters.items()}
+        self._names, self._ranks = series.names, series.ranks
+        self._first, self._last, self._found.window = steady_window(
+            self._times, self._gauges.get("running"), steady
+        )
 
     def run(self) -> Reduced:
         found = self._found
@@ -95,8 +146,6 @@ class _Reducer:
         self._means()
         self._restarts()
         self._staleness()
-        for page in self._pages:
-            found.notes += [note for note in page.notes if note not in found.notes]
         return found
 
     def _queue(self) -> None:
@@ -246,18 +295,14 @@ class _Reducer:
         )
 
     def _by_rank(self) -> None:
-        newest: dict[str, dict[str, list[float]]] = {}
-        for page in self._pages[self._first : self._last + 1]:
-            for word, ranks in page.by_rank.items():
-                if f"{word}_by_rank" in BY_RANK:
-                    for rank, value in ranks.items():
-                        if not 0 <= value <= largest(word):
-                            continue
-                        newest.setdefault(f"{word}_by_rank", {}).setdefault(rank, []).append(value)
-        for word, series in newest.items():
-            self._found.by_rank[word] = {
-                rank: float(np.median(values)) for rank, values in sorted(series.items())
-            }
+        for word, ranks in self._series.by_rank.items():
+            if f"{word}_by_rank" not in BY_RANK:
+                continue
+            part = slice(self._first, self._last + 1)
+            usual = {rank: typical(_within(values[part], largest(word))) for rank, values in ranks.items()}
+            medians = {rank: found[0] for rank, found in sorted(usual.items()) if found is not None}
+            if medians:
+                self._found.by_rank[f"{word}_by_rank"] = medians
 
     def _running(self) -> float:
         reading = self._found.readings.get("running")
@@ -267,12 +312,15 @@ class _Reducer:
         running = self._gauges.get("running")
         return running is not None and bool(np.all(running[self._first : self._last + 1] > 0))
 
-    @staticmethod
-    def _column(values: list[float | None], limit: float) -> Column:
-        column = np.array([np.nan if value is None else value for value in values])
-        column[~(np.abs(column) <= limit)] = np.nan
-        column[column < 0] = np.nan
-        return column
+
+def as_column(values: Sequence[float | None]) -> Column:
+    """Values as a column, NaN for None."""
+    return np.array([math.nan if value is None else value for value in values], dtype=np.float64)
+
+
+def _within(values: Column, limit: float) -> Column:
+    """The column without what is no reading: negative, infinite, or beyond the limit."""
+    return np.where((values >= 0) & (values <= limit), values, np.nan)
 
 
 def _per_interval(times: Column, values: Column) -> Column:

@@ -64,7 +64,7 @@ FLAGS = ("run", "--prompts", "p.jsonl", "--server", "http://127.0.0.1:30000-3000
 
 
 def test_the_same_words_in_command_python_and_table() -> None:
-    beyond = {"job_file", "metrics_port", "metrics_host"}
+    beyond = {"job_file", "metrics_port", "metrics_host", "record_every"}
     command = set(inspect.signature(run_command).parameters) - {"context", "detach", "dry_run", "progress"}
     python = set(inspect.signature(api.run).parameters) - {"on_status", "status_every_seconds"}
     assert command == python == set(KEYS) | beyond

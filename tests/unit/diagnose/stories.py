@@ -435,5 +435,34 @@ STORIES: dict[str, Story] = {
         _C.KV_POOL,
         (_C.ADMISSION, _C.MAX_RUNNING_REQUESTS),
     ),
+    # by hand: 6 × 0.64 × 2,048 / 5 = 1,573 tokens on average, ± 450 × √(6 / 12) = 318: twice that beyond it
+    # is 2,209 of 2,048. As SGLang on the CPU shows it with a planted pool, less the work that it throws away.
+    "few long answers in a small pool": Story(
+        {
+            "engine": "sglang",
+            "engine_version": "0.5.12",
+            "observed": {"running": 5, "queued": 19, "cap": 32, "kv_usage": 0.64, "kv_capacity_tokens": 2048},
+            "client": {"in_flight": 24, "mean_input_tokens": 14, "mean_output_tokens": 450},
+        },
+        _C.KV_POOL,
+        (_C.MAX_RUNNING_REQUESTS, _C.CLIENT_CONCURRENCY, _C.RETRACTION),
+    ),
+    # 60 times the pool and the requests: 301 × 262 = 78,900, ± 450 × √(301 / 12) = 2,254, of 122,880
+    "many of them in a large pool": Story(
+        {
+            "engine": "sglang",
+            "engine_version": "0.5.12",
+            "observed": {
+                "running": 300,
+                "queued": 1140,
+                "cap": 1920,
+                "kv_usage": 0.64,
+                "kv_capacity_tokens": 122880,
+            },
+            "client": {"in_flight": 1440, "mean_input_tokens": 14, "mean_output_tokens": 450},
+        },
+        _C.ADMISSION,
+        (_C.KV_POOL, _C.MAX_RUNNING_REQUESTS, _C.CLIENT_CONCURRENCY, _C.RETRACTION),
+    ),
     "nothing is known": Story({"observed": {"gpu_utilization": 1.0}}, _C.UNKNOWN, tuple(_C)[:-1]),
 }

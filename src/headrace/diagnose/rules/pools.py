@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from headrace.diagnose.finding import CONFIGURED, COUNTED, SAID, SUGGESTED, Finding
@@ -11,6 +12,9 @@ from headrace.words import Constraint
 
 # SGLang's tuning page: a retraction a minute is fine; vLLM counts the same as preemptions.
 FINE_PER_MINUTE = 1.0
+SIGMAS = (
+    2.0  # beyond the mean: what a normal spread exceeds in 2.3 % of the steps, and then work is thrown away
+)
 LARGEST_BUDGET = 16384.0  # tokens per step by default, on the largest cards (facts on engines §1.1, §4.1)
 
 
@@ -18,6 +22,7 @@ def findings(view: View) -> Iterator[Finding]:
     """Yields what the pools show."""
     yield from _kv_full(view)
     yield from _fills_and_empties(view)
+    yield from _none_more_fits(view)
     yield from _work_thrown_away(view)
     yield from _room_for_one(view)
     yield from _blocks(view)
@@ -109,6 +114,39 @@ def _fills_and_empties(view: View) -> Iterator[Finding]:
             f"{running.max():,.0f}) while requests wait: it is no cap that they wait for",
         ),
         ("more KV room with the same ups and downs",),
+    )
+
+
+def _none_more_fits(view: View) -> Iterator[Finding]:
+    """One request more would overflow the pool at times, though it is not full on average.
+
+    A request holds its prompt and what it has made so far: anything from nothing to its whole answer, so the
+    KV of n of them spreads by answer × √(n / 12) about its mean (a uniform spread, each on its own). Few long
+    requests fill a pool this way at 60 % on average; among hundreds it is the scheduler's reserve that holds
+    the rest back. Answers of unlike lengths spread more: then the pool is full earlier than told here.
+    """
+    running, used = view.running, view.server.value("kv_usage")
+    size, made = view.baseline.value("kv_capacity_tokens"), view.baseline.value("mean_output_tokens")
+    if view.waits is not True or view.at_cap or view.is_hybrid or not running or not used or used >= PRESSED:
+        return
+    if not view.running_is_told or not size or not made:
+        return
+    if view.cap is None and view.running_flag is None and view.running_stands:
+        return  # at a limit that nobody told
+    ranks = max(1, view.server.data_parallel or 1)  # every data-parallel rank has a pool of its own
+    pool, more = size / ranks, running / ranks + 1
+    mean = used * size / running * more
+    spread = made * math.sqrt(more / 12)
+    if mean + SIGMAS * spread < pool:
+        return
+    yield Finding(
+        Constraint.KV_POOL,
+        COUNTED,
+        (
+            f"one more than the {running / ranks:,.0f} that run would hold {mean:,.0f} ± {spread:,.0f} KV "
+            f"tokens (answers of {made:,.0f}) of {pool:,.0f}: they wait for room, not for the reserve alone",
+        ),
+        ("a lower reserve: more run, and no work is thrown away",),
     )
 
 

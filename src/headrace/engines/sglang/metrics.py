@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headrace.engines.metrics import Family, Page, read_page
+from headrace.engines.page_lines import PageLines
 from headrace.engines.versions import Version
 
 # attn_tp_rank 0 alone reports, unless --enable-metrics-for-all-schedulers: then the others say it again
@@ -33,6 +34,7 @@ FAMILIES: Mapping[str, tuple[Family, ...]] = {
     "sglang:mamba_usage": (Family("state_usage", "mean"),),
     "sglang:kv_used_tokens": (Family("kv_used_tokens"),),
     "sglang:num_used_tokens": (Family("used_tokens"),),
+    "sglang:decode_sum_seq_lens": (Family("decode_context_tokens"),),
     "sglang:mamba_used_tokens": (Family("state_used_slots"),),
     "sglang:mamba_evictable_tokens": (Family("state_evictable_slots"),),
     "sglang:mamba_available_tokens": (Family("state_free_slots"),),
@@ -74,9 +76,26 @@ FAMILIES: Mapping[str, tuple[Family, ...]] = {
 }
 
 
-def read_metrics(page: bytes | str, version: str | None = None) -> Page:
-    """Returns a scrape of SGLang's /metrics in headrace's words; `seen` is 0 where it is none."""
-    found = read_page(page, FAMILIES, RANK_LABELS)
+def read_metrics(page: bytes | str, version: str | None = None, lines: PageLines | None = None) -> Page:
+    """Returns a scrape of SGLang's /metrics in headrace's words; `seen` is 0 where it is none.
+
+    Args:
+        lines: of this server, where it is read again and again, by `page_lines`.
+    """
+    if lines is not None and isinstance(page, bytes):
+        found, _ = lines.read(page)
+    else:
+        found = read_page(page, FAMILIES, RANK_LABELS)
+    return settle(found, version)
+
+
+def page_lines() -> PageLines:
+    """For the pages of one server that is read again and again."""
+    return PageLines(FAMILIES, RANK_LABELS)
+
+
+def settle(found: Page, version: str | None = None) -> Page:
+    """Returns the page with what its gauges mean together: which pool a usage is of, sizes from parts."""
     gauges = found.gauges
     fullest = gauges.pop("fullest_pool_usage", None)
     used = gauges.pop("used_tokens", None)

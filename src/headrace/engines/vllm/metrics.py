@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from headrace.engines.metrics import Family, Page, read_page, samples
+from headrace.engines.metrics import Family, Page, add_up, samples
+from headrace.engines.page_lines import PageLines
 
 RANK_LABELS = ("engine",)
 CONFIG = "vllm:cache_config_info"
@@ -72,9 +73,23 @@ FAMILIES: Mapping[str, tuple[Family, ...]] = {
 }
 
 
-def read_metrics(page: bytes | str) -> Page:
-    """Returns a scrape of vLLM's /metrics in headrace's words; `seen` is 0 where it is none."""
-    found = read_page(page, FAMILIES, RANK_LABELS)
+def page_lines() -> PageLines:
+    """For the pages of one server that is read again and again."""
+    return PageLines(FAMILIES, RANK_LABELS, (CONFIG,))
+
+
+def read_metrics(page: bytes | str, lines: PageLines | None = None) -> Page:
+    """Returns a scrape of vLLM's /metrics in headrace's words; `seen` is 0 where it is none.
+
+    Args:
+        lines: of this server, where it is read again and again, by `page_lines`.
+    """
+    if lines is not None and isinstance(page, bytes):
+        found, configured = lines.read(page)
+    else:
+        read = list(samples(page, {**FAMILIES, CONFIG: None}))
+        configured = [sample for sample in read if sample[0] == CONFIG]
+        found = add_up((sample for sample in read if sample[0] != CONFIG), FAMILIES, RANK_LABELS)
     counters, gauges = found.counters, found.gauges
     hits = counters.pop("hit_tokens", None)
     if hits is not None:
@@ -83,11 +98,9 @@ def read_metrics(page: bytes | str) -> Page:
     if gauges.get("cache_hit_rate", 0.0) < 0:
         del gauges["cache_hit_rate"]
     engines = 0
-    for _, labels, _ in samples(page, {CONFIG: None}):
+    for _, labels, _ in configured:
         engines += 1
-        found.settings.update(
-            {name: labels[name][:64] for name in ALLOWED if labels.get(name, "None") != "None"}
-        )
+        found.settings.update({key: labels[key][:64] for key in ALLOWED if labels.get(key, "None") != "None"})
     _sizes(found, engines)
     return found
 
