@@ -1,8 +1,9 @@
 """What headrace relies on in an engine's answers: the same checks for the emulated and for the real servers.
 
 Each function of CHECKS takes an engine (its URL, model, kind and cap) and asserts. Kinds are `sglang`
-(the emulated fleet speaks its dialect), `vllm` and `llamacpp`; where they differ, the difference is written
-down here. Nothing is asserted about the text itself: the emulated one is filler and the small models babble.
+and `vllm` (the emulated fleet speaks either dialect) and `llamacpp`; where they differ, the difference is
+written down here. Nothing is asserted about the text itself: the emulated one is filler and the small models
+babble.
 """
 
 from __future__ import annotations

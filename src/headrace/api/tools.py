@@ -44,10 +44,16 @@ def emulate(
     replicas: int = 8,
     base_port: int = 0,
     host: str = "127.0.0.1",
-    cap: int = 64,
+    engine: str = "",
+    engine_version: str = "",
+    gpu: str = "",
+    flags: str = "",
+    free_gib: float | None = None,
+    weights_gib: float | None = None,
+    cap: int | None = None,
     speed: float = 1.0,
     mean_output_tokens: float = 400.0,
-    context_length: int = 8192,
+    context_length: int | None = None,
     model: str = "emulated-27b",
     kv_tokens: int | None = None,
     max_queued_requests: int | None = None,
@@ -56,6 +62,7 @@ def emulate(
     seed: int = 0,
     physics_seed: int | None = None,
     journal: str | Path | None = None,
+    log: str | Path | None = None,
     refuse: Sequence[int] = (),
     **faults: FaultSwitch,
 ) -> ThreadedFleet:
@@ -69,31 +76,37 @@ def emulate(
 
     Raises:
         UsageError: with every mistake at once.
+        InputError: the server of the launch line (`gpu`, `flags`) would not start.
     """
     import os
 
     # a handful of servers is quick in plain Python, and shall not wait for a compiler
     os.environ.setdefault("HEADRACE_KERNEL", "python")
     from headrace.simulate.emulate import EmulatorOptions, ThreadedFleet
+    from headrace.simulate.emulate.launched import LaunchAsked, with_line
     from headrace.simulate.emulate.switches import as_switches, faults_of
 
     return ThreadedFleet(
-        EmulatorOptions(
-            replicas=replicas,
-            host=host,
-            base_port=base_port,
+        with_line(
+            EmulatorOptions(
+                replicas=replicas,
+                host=host,
+                base_port=base_port,
+                speed=speed,
+                mean_output_tokens=mean_output_tokens,
+                model=model,
+                max_queued_requests=max_queued_requests,
+                reasoning_parser=reasoning_parser,
+                thinking=thinking,
+                seed=seed,
+                physics_seed=physics_seed,
+                journal=Path(journal) if journal is not None else None,
+                log=Path(log) if log is not None else None,
+                faults=faults_of(replicas, as_switches(faults), refuse),
+            ),
+            LaunchAsked(engine, engine_version, gpu, flags, free_gib, weights_gib),
             cap=cap,
-            speed=speed,
-            mean_output_tokens=mean_output_tokens,
-            context_length=context_length,
-            model=model,
             kv_tokens=kv_tokens,
-            max_queued_requests=max_queued_requests,
-            reasoning_parser=reasoning_parser,
-            thinking=thinking,
-            seed=seed,
-            physics_seed=physics_seed,
-            journal=Path(journal) if journal is not None else None,
-            faults=faults_of(replicas, as_switches(faults), refuse),
+            context_length=context_length,
         )
     )

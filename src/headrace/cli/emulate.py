@@ -11,6 +11,7 @@ import typer
 if TYPE_CHECKING:
     from headrace.simulate.emulate import EmulatorOptions
 
+_LINE = "A launch line (beside --model)"
 _SERVERS, _ANSWERS = "Servers", "Answers"
 _FAULTS = "Faults (of every replica, or of replica R alone with R=; repeatable)"
 
@@ -39,9 +40,42 @@ def emulate(
     host: Annotated[
         str, typer.Option(rich_help_panel=_SERVERS, metavar="ADDRESS", help="Address to listen on.")
     ] = "127.0.0.1",
+    engine: Annotated[
+        str, typer.Option(rich_help_panel=_LINE, metavar="NAME", help="Whose dialect: sglang, or vllm.")
+    ] = "",
+    engine_version: Annotated[
+        str, typer.Option(rich_help_panel=_LINE, metavar="VERSION", help="Its version, like 0.5.12.")
+    ] = "",
+    gpu: Annotated[
+        str,
+        typer.Option(
+            rich_help_panel=_LINE,
+            metavar="NAME",
+            help="The GPU by any name, or a YAML file that describes one.",
+        ),
+    ] = "",
+    flags: Annotated[
+        str,
+        typer.Option(
+            rich_help_panel=_LINE, metavar="FLAGS", help="The server's flags: caps, pools and times follow."
+        ),
+    ] = "",
+    free_gib: Annotated[
+        float | None,
+        typer.Option(
+            rich_help_panel=_LINE, metavar="GIB", min=0.1, help="Free before the weights, off a real server."
+        ),
+    ] = None,
+    weights_gib: Annotated[
+        float | None,
+        typer.Option(
+            rich_help_panel=_LINE, metavar="GIB", min=0.001, help="What loading takes, off a real server."
+        ),
+    ] = None,
     cap: Annotated[
-        int, typer.Option(rich_help_panel=_SERVERS, metavar="N", min=1, help="Running requests per server.")
-    ] = 64,
+        int | None,
+        typer.Option(rich_help_panel=_SERVERS, metavar="N", min=1, help="Running requests per server; 64."),
+    ] = None,
     speed: Annotated[
         float,
         typer.Option(
@@ -68,6 +102,12 @@ def emulate(
             rich_help_panel=_SERVERS, metavar="FILE", help="One line per request, hash and outcome."
         ),
     ] = None,
+    log: Annotated[
+        Path | None,
+        typer.Option(
+            rich_help_panel=_LINE, metavar="FILE", help="The server's log; each of several has its own."
+        ),
+    ] = None,
     mean_output_tokens: Annotated[
         float,
         typer.Option(
@@ -75,13 +115,19 @@ def emulate(
         ),
     ] = 400.0,
     context_length: Annotated[
-        int,
+        int | None,
         typer.Option(
-            rich_help_panel=_ANSWERS, metavar="TOKENS", min=16, help="Tokens of prompt and answer together."
+            rich_help_panel=_ANSWERS,
+            metavar="TOKENS",
+            min=16,
+            help="Tokens of prompt and answer together; 8192.",
         ),
-    ] = 8192,
+    ] = None,
     model: Annotated[
-        str, typer.Option(rich_help_panel=_ANSWERS, metavar="NAME", help="Served model name.")
+        str,
+        typer.Option(
+            rich_help_panel=_ANSWERS, metavar="NAME", help="Served model name; with --gpu the model itself."
+        ),
     ] = "emulated-27b",
     reasoning_parser: Annotated[
         str | None,
@@ -129,18 +175,22 @@ def emulate(
     ] = None,
     refuse: Annotated[list[int] | None, _fault("Replica that does not listen.", "R")] = None,
 ) -> None:
-    """Start emulated servers on loopback, in SGLang 0.5.12's dialect, until Ctrl-C.
+    """Start emulated servers on loopback, in SGLang 0.5.12's dialect or vLLM's, until Ctrl-C.
 
     Faults can be changed while it runs: POST /emulator/faults?replica=R with a JSON object of the fields
     (error_503, drop, slow, hang, refuse, ...); an empty object heals the replica. GET /emulator/stats counts.
 
     Example: headrace emulate --replicas 8 --base-port 30000
 
+    Example of a launch line: headrace emulate --replicas 1 --model Qwen3.6-27B --gpu "RTX PRO 6000 Blackwell
+    Server" --flags "--mamba-scheduler-strategy extra_buffer --max-running-requests 64"
+
     Example with faults: headrace emulate --replicas 4 --error-503 2 --slow 3=4 --crash-after 1=200
     """
     # a handful of servers is quick in plain Python, and shall not wait for a compiler
     os.environ.setdefault("HEADRACE_KERNEL", "python")
     from headrace.simulate.emulate import EmulatorOptions
+    from headrace.simulate.emulate.launched import LaunchAsked, with_line
     from headrace.simulate.emulate.switches import faults_of
 
     faults = faults_of(
@@ -162,23 +212,27 @@ def emulate(
         refuse or [],
     )
     serve(
-        EmulatorOptions(
-            replicas=replicas,
-            host=host,
-            base_port=base_port,
+        with_line(
+            EmulatorOptions(
+                replicas=replicas,
+                host=host,
+                base_port=base_port,
+                speed=speed,
+                mean_output_tokens=mean_output_tokens,
+                model=model,
+                max_queued_requests=max_queued_requests,
+                reasoning_parser=reasoning_parser,
+                thinking=thinking,
+                seed=seed,
+                physics_seed=physics_seed,
+                journal=journal,
+                log=log,
+                faults=faults,
+            ),
+            LaunchAsked(engine, engine_version, gpu, flags, free_gib, weights_gib),
             cap=cap,
-            speed=speed,
-            mean_output_tokens=mean_output_tokens,
-            context_length=context_length,
-            model=model,
             kv_tokens=kv_tokens,
-            max_queued_requests=max_queued_requests,
-            reasoning_parser=reasoning_parser,
-            thinking=thinking,
-            seed=seed,
-            physics_seed=physics_seed,
-            journal=journal,
-            faults=faults,
+            context_length=context_length,
         )
     )
 
@@ -195,12 +249,25 @@ def serve(options: EmulatorOptions) -> None:
     async def run() -> None:
         stopped = asyncio.Event()
         loop = asyncio.get_running_loop()
+        told: list[int] = []
+
+        def tell(number: int) -> None:
+            told.append(number)
+            stopped.set()
+
         for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, stopped.set)
+            loop.add_signal_handler(number, tell, number)
         async with EmulatedFleet(options) as fleet:
             for url in fleet.urls:
                 typer.echo(url)
             typer.echo(f"{len(fleet.urls)} emulated servers of {options.model}; Ctrl-C ends them", err=True)
             await stopped.wait()
+            if options.server is not None and not options.is_vllm and told == [signal.SIGTERM]:
+                # SGLang finishes what is in flight, a second signal ends it at once; vLLM aborts it
+                stopped.clear()
+                waits = {asyncio.ensure_future(fleet.drain()), asyncio.ensure_future(stopped.wait())}
+                _, left = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+                for one in left:
+                    one.cancel()
 
     uvloop.run(run())

@@ -14,6 +14,7 @@ import numpy as np
 from headrace.simulate.emulate.timing import Finished, Load
 from headrace.simulate.fleet import ServerKind
 from headrace.simulate.kernel import passes
+from headrace.simulate.kernel.pools import pages_after, states_used
 from headrace.simulate.kernel.records import (
     ABORTED,
     BOUNDARY,
@@ -152,6 +153,12 @@ class LiveScheduler:
             prefills_done=int(scheduler.prefills),
             decode_steps_done=int(scheduler.passes - scheduler.prefills) + steps,
             tokens_per_second=lanes / step_seconds if step_seconds > 0 else 0.0,
+            kv_share=pages_after(self._world, 0, steps) / max(1, self._world.rules[0].pool_pages),
+            state_slots=int(states_used(self._world, 0)),
+            cached_tokens_done=int(scheduler.cached),
+            retractions_done=int(scheduler.retracted),
+            steps_done=int(scheduler.passes) + steps,
+            first_tokens_done=int(scheduler.firsts),
         )
 
     def check(self) -> None:

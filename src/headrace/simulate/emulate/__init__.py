@@ -1,4 +1,4 @@
-"""The emulated engine: real HTTP on loopback in the dialect of SGLang 0.5.12, with made-up answers and times.
+"""The emulated engine: HTTP on loopback in SGLang 0.5.12's dialect or vLLM's, with made-up answers and times.
 
 `EmulatedFleet` (asyncio) and `ThreadedFleet` (for synchronous callers) start N servers in this process.
 """

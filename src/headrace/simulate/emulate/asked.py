@@ -46,6 +46,16 @@ class Refused(Exception):
         self.in_stream = in_stream
 
 
+class TooLong(Refused):
+    """A prompt of `tokens` where `limit` is the context length."""
+
+    def __init__(
+        self, status: int, body: Mapping[str, Any], in_stream: bool, tokens: int, limit: int
+    ) -> None:
+        super().__init__(status, body, in_stream=in_stream)
+        self.tokens, self.limit = tokens, limit
+
+
 @dataclass(slots=True)
 class Choice:
     """One answer to be made.
@@ -55,6 +65,7 @@ class Choice:
         prompt_tokens, output_tokens: as they will be counted.
         reasoning_tokens: the first so many of the output are thinking.
         stops: ends by itself; otherwise it is cut at the limit.
+        asked_tokens: its limit, which the scheduler reserves by.
     """
 
     bits: int
@@ -62,6 +73,7 @@ class Choice:
     output_tokens: int
     reasoning_tokens: int
     stops: bool
+    asked_tokens: int = 0
 
 
 @dataclass(slots=True)
@@ -151,14 +163,15 @@ def understand(path: Path, content_type: str, body: bytes, options: EmulatorOpti
             stops = not ignore_end and wanted <= room
             if stops and reasoning >= output:
                 reasoning = output - 1
-            asked.choices.append(Choice(bits, tokens, output, reasoning, stops))
+            asked.choices.append(Choice(bits, tokens, output, reasoning, stops, room))
     return asked
 
 
 def too_long(path: Path, tokens: int, limit: int, streaming: bool) -> Refused:
     """The refusal of a prompt of `tokens` where `limit` is the context length."""
     message = f"The input ({tokens} tokens) is longer than the model's context length ({limit} tokens)."
-    return _bad_request(path, message, streaming)
+    refused = _bad_request(path, message, streaming)
+    return TooLong(refused.status, refused.body, refused.in_stream, tokens, limit)
 
 
 def queue_full(streaming: bool) -> Refused:

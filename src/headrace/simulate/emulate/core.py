@@ -14,11 +14,15 @@ _RESERVE = 2  # a page, and one more: admission wants the sum below the pool (sc
 
 
 def new_core(options: EmulatorOptions) -> LiveScheduler:
-    """Returns a fresh core of one server: prompts are not split, the radix cache is off, overlap is on.
+    """Returns a fresh core of one server.
 
+    One of a launch line goes by its rules and seconds. Without a line prompts are not split, the radix cache
+    is off, overlap is on.
     A KV pool that one request of the whole context would not fit is taken as just large enough: SGLang lets
     such a request wait for ever.
     """
+    if options.server is not None:
+        return LiveScheduler(options.server.kind)
     times = options.real_times
     pool = max(options.pool_tokens, options.context_length + _RESERVE)
     schedule = SglangSchedule(running_limit=options.cap, kv_tokens=pool, chunk_tokens=None, radix_off=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from headrace.simulate.emulate.pace import Pace
 from headrace.simulate.emulate.timing import Finished, Load, TimingCore
@@ -28,9 +29,11 @@ class Engine:
     Args:
         core: a fresh timing core.
         speed: engine seconds per second.
+        on_pass: told the load after every event of the core.
     """
 
-    def __init__(self, core: TimingCore, speed: float) -> None:
+    def __init__(self, core: TimingCore, speed: float, on_pass: Callable[[Load], None] | None = None) -> None:
+        self._on_pass = on_pass
         self._loop = asyncio.get_running_loop()
         self._core = core
         self._pace = Pace(speed, self._loop.time())
@@ -42,12 +45,19 @@ class Engine:
         self._tick = asyncio.Event()
         self._tick_timer: asyncio.TimerHandle | None = None
 
-    def submit(self, prompt_tokens: int, output_tokens: int, *, streaming: bool = False) -> Flight:
-        """Puts a request in the engine's queue."""
+    def submit(
+        self,
+        prompt_tokens: int,
+        output_tokens: int,
+        *,
+        streaming: bool = False,
+        asked_tokens: int | None = None,
+    ) -> Flight:
+        """Puts a request in the engine's queue; `asked_tokens` as `TimingCore.submit` takes it."""
         self._next_key += 1
         flight = Flight(self._next_key, self._loop.create_future(), streaming)
         self._flights[flight.key] = flight
-        self._core.submit(flight.key, prompt_tokens, output_tokens, self._now())
+        self._core.submit(flight.key, prompt_tokens, output_tokens, self._now(), asked_tokens)
         self._settle()
         return flight
 
@@ -109,6 +119,8 @@ class Engine:
             stream_ended |= flight.streaming
         if stream_ended:
             self._on_tick()
+        if self._on_pass is not None:
+            self._on_pass(self.load())
         event = self._core.next_event_time()
         if event is None:
             self._cancel_timer()

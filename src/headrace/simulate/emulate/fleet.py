@@ -95,6 +95,10 @@ class EmulatedFleet:
             raise UsageError(f"replica {index} does not exist; replicas are 0 to {len(self._replicas) - 1}")
         return self._replicas[index]
 
+    async def drain(self) -> None:
+        """Waits until no server has a request left."""
+        await asyncio.gather(*(replica.drain() for replica in self._replicas))
+
     async def _close(self) -> None:
         for replica in self._replicas:
             await replica.close()

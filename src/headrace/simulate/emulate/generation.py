@@ -18,6 +18,8 @@ from headrace.simulate.emulate.faults import FaultDraw, Faults
 from headrace.simulate.emulate.journal import Journal
 from headrace.simulate.emulate.options import EmulatorOptions
 from headrace.simulate.emulate.timing import Finished
+from headrace.simulate.emulate.vllm_answers import VllmStream, refused_by_vllm, unknown_model, vllm_whole
+from headrace.simulate.emulate.vllm_metrics import VllmMetrics
 
 _HTML = "<html><head><title>502</title></head><body><h1>Bad Gateway</h1>proxy</body></html>"
 
@@ -67,7 +69,7 @@ class Generation:
         options: EmulatorOptions,
         engine: Engine,
         stats: ReplicaStats,
-        page: metrics.ServerMetrics,
+        page: metrics.ServerMetrics | VllmMetrics,
         draw: FaultDraw,
         faults: Faults,
         journal: Journal | None,
@@ -75,6 +77,8 @@ class Generation:
     ) -> None:
         self.faults = faults
         self.closed = False  # the port is gone: what ends now is lost, not aborted
+        self.idle = asyncio.Event()  # no generation request is inside
+        self.idle.set()
         self._options = options
         self._engine = engine
         self._stats = stats
@@ -101,9 +105,15 @@ class Generation:
             await asyncio.Event().wait()  # never set
             raise AssertionError("a hang has no end of its own")
         finally:
-            self._stats.in_flight -= 1
+            self._leave()
+
+    def _leave(self) -> None:
+        self._stats.in_flight -= 1
+        if self._stats.in_flight == 0:
+            self.idle.set()
 
     def _enter(self) -> None:
+        self.idle.clear()
         self._stats.in_flight += 1
         self._stats.max_in_flight = max(self._stats.max_in_flight, self._stats.in_flight)
 
@@ -116,16 +126,24 @@ class Generation:
             return self._faulty(request, outcome, body)
         try:
             understood = asked.understand(path, request.content_type, body, self._options)
+            if self._options.is_vllm and (unknown := unknown_model(understood, self._options)):
+                raise unknown
             self._admit(path, understood)
         except asked.Refused as refused:
-            return self._refuse(refused, body)
+            is_own = not self._options.is_vllm or "error" in refused.body
+            return self._refuse(refused if is_own else refused_by_vllm(refused), body)
         self._enter()
         engine = self._engine
         rids = [uuid.uuid4().hex for _ in understood.choices]
         rids[0] = understood.rid or rids[0]
         received_at, started = time.time(), time.monotonic()
         flights = [
-            engine.submit(one.prompt_tokens, one.output_tokens, streaming=understood.stream)
+            engine.submit(
+                one.prompt_tokens,
+                one.output_tokens,
+                streaming=understood.stream,
+                asked_tokens=one.asked_tokens if self._options.server is not None else None,
+            )
             for one in understood.choices
         ]
         for rid, flight in zip(rids, flights, strict=True):
@@ -135,7 +153,10 @@ class Generation:
             if understood.stream:
                 return await self._stream(request, waiting, outcome)
             made = [self._made(waiting, index, await one.done) for index, one in enumerate(flights)]
-            document = answers.whole(understood, made, int(received_at))
+            if self._options.is_vllm:
+                document = vllm_whole(understood, made, int(received_at), self._options.version)
+            else:
+                document = answers.whole(understood, made, int(received_at))
             if outcome == "ok":
                 self._good(waiting, made)
                 return json_response(document)
@@ -149,7 +170,7 @@ class Generation:
                 self._note(body, "lost" if self.closed else "aborted")
             raise
         finally:
-            self._stats.in_flight -= 1
+            self._leave()
             for rid, flight in zip(rids, flights, strict=True):
                 self._forget(rid, flight)
 
@@ -179,8 +200,9 @@ class Generation:
         queue_seconds = engine.clock_seconds(finished.admitted_at - finished.submitted_at)
         first_seconds = engine.clock_seconds(max(0.0, finished.first_token_at - finished.submitted_at))
         latency_seconds = engine.clock_seconds(finished.finished_at - finished.submitted_at)
+        reason = "abort" if finished.aborted else "stop" if choice.stops else "length"
         self._metrics.finished(
-            choice.prompt_tokens, finished.tokens, queue_seconds, first_seconds, latency_seconds
+            choice.prompt_tokens, finished.tokens, queue_seconds, first_seconds, latency_seconds, reason
         )
         return answers.Made(
             choice=choice,
@@ -208,7 +230,10 @@ class Generation:
         understood, flights = waiting.understood, waiting.flights
         response = _event_stream()
         await response.prepare(request)
-        stream = answers.Stream(understood, waiting.rids[0], int(waiting.received_at))
+        created = int(waiting.received_at)
+        stream: answers.Stream | VllmStream = answers.Stream(understood, waiting.rids[0], created)
+        if self._options.is_vllm:
+            stream = VllmStream(understood, waiting.rids[0], created, self._options.version)
         made: dict[int, answers.Made] = {}
         cut_at = understood.choices[0].output_tokens // 2 if outcome != "ok" else None
         while len(made) < len(flights):

@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from headrace.simulate.emulate.planned import PlannedServer
 from headrace.simulate.emulate.timing import Load
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -30,7 +31,9 @@ _TOKENS = (100.0, 300.0, 500.0, 700.0, 1000.0, 1500.0, 2000.0, 3000.0, 4000.0, 5
            1.1e6)  # fmt: skip
 
 
-class _Histogram:
+class Histogram:
+    """A histogram as the Prometheus client shows it."""
+
     def __init__(self, name: str, help_text: str, bounds: tuple[float, ...]) -> None:
         self.name = name
         self.help_text = help_text
@@ -39,18 +42,20 @@ class _Histogram:
         self._sum = 0.0
 
     def observe(self, value: float, times: int = 1) -> None:
+        """Counts a value, so many times."""
         self._counts[bisect_left(self._bounds, value)] += times
         self._sum += value * times
 
     def lines(self, labels: Mapping[str, str]) -> Iterable[str]:
+        """Yields its lines of the page."""
         yield f"# HELP {self.name} {self.help_text}"
         yield f"# TYPE {self.name} histogram"
-        yield f"{self.name}_sum{_labels(labels)} {self._sum!r}"
+        yield f"{self.name}_sum{labelled(labels)} {self._sum!r}"
         total = 0
         for bound, count in zip((*self._bounds, math.inf), self._counts, strict=True):
             total += count
-            yield f"{self.name}_bucket{_labels({**labels, 'le': _number(bound)})} {float(total)}"
-        yield f"{self.name}_count{_labels(labels)} {float(total)}"
+            yield f"{self.name}_bucket{labelled({**labels, 'le': _number(bound)})} {float(total)}"
+        yield f"{self.name}_count{labelled(labels)} {float(total)}"
 
 
 class ServerMetrics:
@@ -61,7 +66,10 @@ class ServerMetrics:
         pool_tokens, context_length: shown as they are.
     """
 
-    def __init__(self, model: str, pool_tokens: int, context_length: int) -> None:
+    def __init__(
+        self, model: str, pool_tokens: int, context_length: int, server: PlannedServer | None = None
+    ) -> None:
+        self._server = server
         self._tokenizer_labels = {"engine_type": "unified", "model_name": model}
         self._scheduler_labels = self._tokenizer_labels | {
             "moe_ep_rank": "0",
@@ -77,35 +85,39 @@ class ServerMetrics:
         self.http_requests: Counter[tuple[str, str]] = Counter()  # endpoint, method
         self.http_responses: Counter[tuple[str, str, str]] = Counter()  # endpoint, method, status
         self.http_active: Counter[tuple[str, str]] = Counter()
-        self._first_token = _Histogram(
+        self._first_token = Histogram(
             "sglang:time_to_first_token_seconds",
             "Histogram of time to first token in seconds.",
             _SECONDS_TO_TOKEN,
         )
-        self._end_to_end = _Histogram(
+        self._end_to_end = Histogram(
             "sglang:e2e_request_latency_seconds",
             "Histogram of End-to-end request latency in seconds",
             _SECONDS_END_TO_END,
         )
-        self._prompt = _Histogram(
+        self._prompt = Histogram(
             "sglang:prompt_tokens_histogram", "Histogram of prompt token length.", _TOKENS
         )
-        self._uncached = _Histogram(
+        self._uncached = Histogram(
             "sglang:uncached_prompt_tokens_histogram",
             "Histogram of uncached (compute) prompt token length.",
             _TOKENS,
         )
-        self._generation = _Histogram(
+        self._generation = Histogram(
             "sglang:generation_tokens_histogram", "Histogram of generation token length.", _TOKENS
         )
-        self._between = _Histogram(
+        self._between = Histogram(
             "sglang:inter_token_latency_seconds",
             "Histogram of inter-token latency in seconds.",
             _SECONDS_BETWEEN,
         )
-        self._queue = _Histogram(
+        self._queue = Histogram(
             "sglang:queue_time_seconds", "Histogram of queueing time in seconds.", _SECONDS_QUEUED
         )
+
+    @property
+    def _slots(self) -> int:
+        return (self._server.state_slots or 0) if self._server is not None else 0
 
     def finished(
         self,
@@ -114,8 +126,10 @@ class ServerMetrics:
         queue_seconds: float,
         first_token_seconds: float,
         latency_seconds: float,
+        reason: str = "stop",
     ) -> None:
         """Counts one request that ran to its end; all durations in clock seconds."""
+        del reason  # SGLang counts all ends alike
         self.requests += 1
         self.prompt_tokens += prompt_tokens
         self.generation_tokens += tokens
@@ -131,9 +145,11 @@ class ServerMetrics:
     def page(self, load: Load, tokens_per_second: float) -> str:
         """Returns the whole page. `tokens_per_second` is generation by the clock."""
         lines: list[str] = []
-        scheduler, tokenizer = _labels(self._scheduler_labels), _labels(self._tokenizer_labels)
-        used, pool = load.context_tokens, self._pool_tokens
+        scheduler, tokenizer = labelled(self._scheduler_labels), labelled(self._tokenizer_labels)
+        pool, slots = self._pool_tokens, self._slots
+        used = load.context_tokens if self._server is None else round(load.kv_share * pool)
         usage = used / pool
+        states = load.state_slots / slots if slots else 0
         gauges: tuple[tuple[str, str, float], ...] = (
             ("max_total_num_tokens", "Maximum total number of tokens in the KV cache pool.", pool),
             ("page_size", "KV cache page size in tokens.", 1),
@@ -145,10 +161,10 @@ class ServerMetrics:
             ("gen_throughput", "The generation throughput (token/s).", tokens_per_second),
             ("cache_hit_rate", "The prefix cache hit rate.", 0),
             ("decode_sum_seq_lens", "The sum of all sequence lengths in decode.", used),
-            ("token_usage", "The token usage.", round(usage, 2)),
+            ("token_usage", "The token usage.", round(max(usage, states), 2)),
             ("full_token_usage", "The token usage for full attention layers.", usage),
             ("swa_token_usage", "The token usage for SWA layers.", 0),
-            ("mamba_usage", "The token usage for Mamba layers.", 0),
+            ("mamba_usage", "The token usage for Mamba layers.", states),
             ("num_used_tokens", "The number of used tokens.", used),
             ("kv_available_tokens", "Number of free token slots in the KV cache pool.", pool - used),
             ("kv_evictable_tokens", "Number of evictable (radix-cached) token slots.", 0),
@@ -160,10 +176,16 @@ class ServerMetrics:
             ("num_retracted_reqs", "The number of retracted requests.", 0),
             ("num_paused_reqs", "The number of paused requests by async weight sync.", 0),
         )  # fmt: skip
+        if slots:
+            gauges += (
+                ("mamba_available_tokens", "Number of free Mamba state slots.", slots - load.state_slots),
+                ("mamba_evictable_tokens", "Number of evictable Mamba state slots.", 0),
+                ("mamba_used_tokens", "Number of actively used Mamba state slots.", load.state_slots),
+            )
         for name, help_text, value in gauges:
-            lines += _family(f"sglang:{name}", help_text, "gauge")
+            lines += family(f"sglang:{name}", help_text, "gauge")
             lines.append(f"sglang:{name}{scheduler} {float(value)!r}")
-        lines += _family(
+        lines += family(
             "sglang:cuda_graph_passes_total", "Total number of forward passes by CUDA graph.", "counter"
         )
         for mode, count in (
@@ -171,21 +193,25 @@ class ServerMetrics:
             ("decode_cuda_graph", load.decode_steps_done),
         ):
             lines.append(
-                f"sglang:cuda_graph_passes_total{_labels({**self._scheduler_labels, 'mode': mode})} "
+                f"sglang:cuda_graph_passes_total{labelled({**self._scheduler_labels, 'mode': mode})} "
                 f"{float(count)}"
             )
-        lines += _family(
+        if load.retractions_done:  # labelled counters are not there before they first move
+            name = "sglang:num_retracted_requests_total"
+            lines += family(name, "Total number of retracted requests.", "counter")
+            lines.append(f"{name}{scheduler} {float(load.retractions_done)}")
+        lines += family(
             "sglang:realtime_tokens_total",
             "Total number of tokens processed. mode: prefill_compute, prefill_cache, decode.",
             "counter",
         )
         for mode, count in (
             ("prefill_compute", load.prompt_tokens_done),
-            ("prefill_cache", 0),
+            ("prefill_cache", load.cached_tokens_done),
             ("decode", load.decode_tokens_done),
         ):
             lines.append(
-                f"sglang:realtime_tokens_total{_labels({**self._scheduler_labels, 'mode': mode})} "
+                f"sglang:realtime_tokens_total{labelled({**self._scheduler_labels, 'mode': mode})} "
                 f"{float(count)}"
             )
         for histogram in (
@@ -204,35 +230,37 @@ class ServerMetrics:
             ("num_requests_total", "Number of requests processed.", self.requests),
             ("num_aborted_requests_total", "Number of requests aborted.", self.aborted_requests),
         ):
-            lines += _family(f"sglang:{name}", help_text, "counter")
+            lines += family(f"sglang:{name}", help_text, "counter")
             lines.append(f"sglang:{name}{tokenizer} {float(total)}")
         lines += self._http_lines()
         return "\n".join(lines) + "\n"
 
     def _http_lines(self) -> Iterable[str]:
-        yield from _family(
+        yield from family(
             "sglang:http_requests_total", "Total number of HTTP requests by endpoint and method", "counter"
         )
         for (endpoint, method), count in self.http_requests.items():
-            yield f"sglang:http_requests_total{_labels({'endpoint': endpoint, 'method': method})} {count}.0"
-        yield from _family(
+            yield f"sglang:http_requests_total{labelled({'endpoint': endpoint, 'method': method})} {count}.0"
+        yield from family(
             "sglang:http_responses_total",
             "Total number of HTTP responses by endpoint and status code",
             "counter",
         )
         for (endpoint, method, status), count in self.http_responses.items():
-            labels = _labels({"endpoint": endpoint, "method": method, "status_code": status})
+            labels = labelled({"endpoint": endpoint, "method": method, "status_code": status})
             yield f"sglang:http_responses_total{labels} {count}.0"
-        yield from _family("sglang:http_requests_active", "Number of currently active HTTP requests", "gauge")
+        yield from family("sglang:http_requests_active", "Number of currently active HTTP requests", "gauge")
         for (endpoint, method), count in self.http_active.items():
-            yield f"sglang:http_requests_active{_labels({'endpoint': endpoint, 'method': method})} {count}.0"
+            yield f"sglang:http_requests_active{labelled({'endpoint': endpoint, 'method': method})} {count}.0"
 
 
-def _family(name: str, help_text: str, kind: str) -> tuple[str, str]:
+def family(name: str, help_text: str, kind: str) -> tuple[str, str]:
+    """Returns the two lines before a family's samples."""
     return f"# HELP {name} {help_text}", f"# TYPE {name} {kind}"
 
 
-def _labels(labels: Mapping[str, str]) -> str:
+def labelled(labels: Mapping[str, str]) -> str:
+    """Returns labels as they stand behind a name."""
     shown = ",".join(f'{name}="{_escaped(labels[name])}"' for name in sorted(labels))
     return "{" + shown + "}"
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from headrace.errors import UsageError
 from headrace.simulate.emulate.faults import Faults
 from headrace.simulate.emulate.physics import hidden_law, hidden_times
+from headrace.simulate.emulate.planned import PlannedServer
 from headrace.simulate.emulate.timing import StepTimes
+
+EMULATED_VERSION = "0.5.12"  # of SGLang, where no launch line says another
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +35,12 @@ class EmulatorOptions:
         thinking: whether chats think unless they ask otherwise (`chat_template_kwargs`).
         seed: of lengths, texts and faults.
         journal: file that gets one line per request, see `journal`; None = none.
+        log: file of a server's log, with its number before the suffix where there are several; needs
+            `server`. None = none.
         step_times: how long the engine's work takes, by the book.
         physics_seed: of hidden physics and length law, see `physics`; None = by the book.
+        server: made from a launch line; then `cap`, `kv_tokens`, `context_length`, `model` are its own
+            (`of_server`), and so are the times.
         faults: what is wrong with which replica at the start.
     """
 
@@ -52,9 +59,32 @@ class EmulatorOptions:
     thinking: bool = True
     seed: int = 0
     journal: Path | None = None
+    log: Path | None = None
     step_times: StepTimes = field(default_factory=StepTimes)
     physics_seed: int | None = None
+    server: PlannedServer | None = None
     faults: Mapping[int, Faults] = field(default_factory=dict)
+
+    def of_server(self, server: PlannedServer) -> EmulatorOptions:
+        """Returns these options with a server made from a launch line."""
+        return replace(
+            self,
+            server=server,
+            cap=server.cap,
+            kv_tokens=server.pool_tokens,
+            context_length=server.context_length,
+            model=server.model,
+        )
+
+    @property
+    def is_vllm(self) -> bool:
+        """Whether the servers speak vLLM's dialect; else SGLang's."""
+        return self.server is not None and self.server.engine == "vllm"
+
+    @property
+    def version(self) -> str:
+        """The engine's version, as the servers say it."""
+        return EMULATED_VERSION if self.server is None else self.server.version
 
     @property
     def pool_tokens(self) -> int:
@@ -99,5 +129,9 @@ class EmulatorOptions:
             for replica in self.faults
             if not 0 <= replica < self.replicas
         ]
+        if self.log is not None and self.server is None:
+            wrong.append("a log needs a launch line, of which it tells: add --gpu NAME and --model ID")
+        if self.log is not None and self.is_vllm:
+            wrong.append("vLLM's log is not emulated yet; leave --log out")
         if wrong:
             raise UsageError(wrong)

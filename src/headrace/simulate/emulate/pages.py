@@ -7,12 +7,14 @@ real names and types. Fields that hold keys in a real server are null, as they a
 from __future__ import annotations
 
 import datetime
+from collections.abc import Mapping
 from typing import Any
 
+from headrace.quantities import Origin
 from headrace.simulate.emulate.options import EmulatorOptions
+from headrace.simulate.emulate.planned import PlannedServer
 from headrace.simulate.emulate.timing import Load
 
-VERSION = "0.5.12"
 _ARCHITECTURE = "Qwen3_5ForConditionalGeneration"
 
 
@@ -102,12 +104,18 @@ def server_info(options: EmulatorOptions, port: int, tokens_per_second: float) -
         "allow_auto_truncate": False,
         "disaggregation_mode": "null",
     }
+    weights_gib, kv_gib, slots = 51.0, options.pool_tokens * 65_536 / 2**30, None
+    if options.server is not None:
+        settings |= _planned(options.server, settings)
+        weights_gib, kv_gib = options.server.pool_gib("weights"), options.server.pool_gib("KV pool")
+        slots = options.server.state_slots
     state = settings | {
+        "max_mamba_cache_size": slots,
         "pp_max_micro_batch_size": options.cap,
         "last_gen_throughput": round(tokens_per_second, 2),
         "memory_usage": {
-            "weight": 51.0,
-            "kvcache": round(options.pool_tokens * 65_536 / 2**30, 2),
+            "weight": round(weights_gib, 2),
+            "kvcache": round(kv_gib, 2),
             "token_capacity": options.pool_tokens,
             "graph": 1.0,
         },
@@ -118,8 +126,32 @@ def server_info(options: EmulatorOptions, port: int, tokens_per_second: float) -
         "max_total_num_tokens": options.pool_tokens,
         "max_req_input_len": min(options.context_length, options.pool_tokens) - 6,
         "internal_states": [state],
-        "version": VERSION,
+        "version": options.version,
     }
+
+
+_RENAMED = {
+    "mamba_scheduler_strategy": "mamba_radix_cache_strategy",
+    "cuda_graph_max_bs": "cuda_graph_max_bs_decode",
+}
+_AS_GIVEN = (
+    "mamba_ssm_dtype",
+    "kv_cache_dtype",
+    "max_mamba_cache_size",
+)  # what the server takes itself, it does not show
+
+
+def _planned(server: PlannedServer, shown: Mapping[str, Any]) -> dict[str, Any]:
+    """The shown fields that the launch line settles."""
+    found: dict[str, Any] = {}
+    for field in (*shown, "swa_full_tokens_ratio", "attention_backend"):
+        setting = server.plan.settings.values.get(_RENAMED.get(field, field))
+        if setting is None or (field in _AS_GIVEN and setting.origin is Origin.DEFAULT):
+            continue
+        found[field] = setting.value
+    schedule = server.kind.rules.rules
+    found["max_prefill_tokens"] = int(schedule["prefill_tokens"])
+    return found
 
 
 def loads(
@@ -129,12 +161,14 @@ def loads(
     sections = set(include.split(","))
     everything = "all" in sections
     rate = round(tokens_per_second, 2)
-    usage = round(load.context_tokens / options.pool_tokens, 4)
-    total = load.context_tokens + load.queued_tokens
+    server = options.server
+    used = load.context_tokens if server is None else round(load.kv_share * options.pool_tokens)
+    usage = round(used / options.pool_tokens, 4)
+    total = used + load.queued_tokens
     one: dict[str, Any] = {
         "num_running_reqs": load.running,
         "num_waiting_reqs": load.queued,
-        "num_used_tokens": load.context_tokens,
+        "num_used_tokens": used,
         "num_total_tokens": total,
         "max_total_num_tokens": options.pool_tokens,
         "token_usage": usage,
@@ -145,8 +179,10 @@ def loads(
     }
     if everything or "memory" in sections:
         one["memory"] = {
-            "weight_gb": 51.0,
-            "kv_cache_gb": round(options.pool_tokens * 65_536 / 2**30, 3),
+            "weight_gb": 51.0 if server is None else round(server.pool_gib("weights"), 3),
+            "kv_cache_gb": round(
+                options.pool_tokens * 65_536 / 2**30 if server is None else server.pool_gib("KV pool"), 3
+            ),
             "graph_gb": 1,
             "token_capacity": options.pool_tokens,
         }
@@ -167,14 +203,14 @@ def loads(
     moment = datetime.datetime.fromtimestamp(wall_seconds, datetime.UTC)
     return {
         "timestamp": moment.isoformat(),
-        "version": VERSION,
+        "version": options.version,
         "dp_rank_count": 1,
         "loads": [one],
         "aggregate": {
             "total_running_reqs": load.running,
             "total_waiting_reqs": load.queued,
             "total_reqs": load.running + load.queued,
-            "total_used_tokens": load.context_tokens,
+            "total_used_tokens": used,
             "total_tokens": total,
             "avg_token_usage": usage,
             "avg_throughput": rate,

@@ -21,11 +21,16 @@ from headrace.simulate.emulate.faults import FaultDraw, Faults, faults_from
 from headrace.simulate.emulate.generation import Generation, ReplicaStats, page
 from headrace.simulate.emulate.journal import Journal
 from headrace.simulate.emulate.options import EmulatorOptions
+from headrace.simulate.emulate.sglang_log import SglangLog, log_path
+from headrace.simulate.emulate.vllm_answers import vllm_models
+from headrace.simulate.emulate.vllm_metrics import VllmMetrics
 
 LARGEST_BODY_BYTES = 64 << 20
 KEEP_ALIVE_SECONDS = 5.0  # as uvicorn under SGLang
 _GENERATION = ("/v1/chat/completions", "/v1/completions", "/generate")
+_VLLM_GENERATION = ("/v1/chat/completions", "/v1/completions")
 _HANDLER_END_SECONDS = 1.0
+_LOG_LOOK_SECONDS = 0.02
 _CRASH_DELAY_SECONDS = 0.005  # lets the last counted answer leave
 
 
@@ -56,7 +61,17 @@ class Replica:
         self._stats = ReplicaStats()
         self._answered_at_start = 0
         self._created = int(time.time())
-        self._metrics = metrics.ServerMetrics(options.model, options.pool_tokens, options.context_length)
+        self._metrics: metrics.ServerMetrics | VllmMetrics
+        if options.server is not None and options.is_vllm:
+            self._metrics = VllmMetrics(options.server)
+        else:
+            self._metrics = metrics.ServerMetrics(
+                options.model, options.pool_tokens, options.context_length, options.server
+            )
+        self._log: SglangLog | None = None
+        if options.log is not None and options.server is not None:
+            self._log = SglangLog(log_path(options.log, index, options.replicas), options.server)
+        self._log_task: asyncio.Task[None] | None = None
         self._engine = self._new_engine()
         self._generation = self._new_generation()
         self._listener: asyncio.Server | None = None
@@ -105,6 +120,9 @@ class Replica:
             ) from error
         self.port = self._listener.sockets[0].getsockname()[1]
         self._stats.starts += 1
+        if self._log is not None:
+            self._log.booted(pages.server_info(self._options, self.port, 0.0), self.port)
+            self._log_task = asyncio.create_task(self._watch(self._log, self._engine))
 
     async def stop(self) -> None:
         """Closes the port and cuts every connection; what was in flight is lost."""
@@ -114,6 +132,9 @@ class Replica:
         if listener is None or server is None:
             return
         self._generation.closed = True
+        if self._log_task is not None:
+            self._log_task.cancel()
+            self._log_task = None
         listener.close()
         for connection in server.connections:
             if connection.transport is not None:
@@ -123,9 +144,25 @@ class Replica:
         await asyncio.sleep(0)  # the loop tells the handlers that their connections are lost
         await server.shutdown(_HANDLER_END_SECONDS)
 
+    async def drain(self) -> None:
+        """Waits until no request is left, as the engine does on SIGTERM; new ones are taken meanwhile."""
+        if self._log is not None:
+            self._log.told_to_stop()
+        await self._generation.idle.wait()
+        if self._log is not None:
+            self._log.drained()
+
+    async def _watch(self, log: SglangLog, engine: Engine) -> None:
+        """Looks at the engine between its events: a stretch of decode passes is one event."""
+        while True:
+            await asyncio.sleep(_LOG_LOOK_SECONDS)
+            log.passed(engine.load())
+
     async def close(self) -> None:
         """Stops for good."""
         await self.stop()
+        if self._log is not None:
+            self._log.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -142,7 +179,8 @@ class Replica:
 
     def _new_engine(self) -> Engine:
         core = new_core(self._options)
-        return Engine(core, self._options.speed / self.faults.slow)
+        on_pass = None if self._log is None else self._log.passed
+        return Engine(core, self._options.speed / self.faults.slow, on_pass)
 
     def _new_generation(self) -> Generation:
         return Generation(
@@ -189,10 +227,10 @@ class Replica:
         self._metrics.http_requests[endpoint] += 1
         self._metrics.http_active[endpoint] += 1
         try:
-            if method == "POST" and path in _GENERATION:
+            if method == "POST" and path in (_VLLM_GENERATION if self._options.is_vllm else _GENERATION):
                 response = await self._generation.answer(request, cast(asked.Path, path))
             else:
-                response = await self._page(request)
+                response = self._vllm_page(request) if self._options.is_vllm else await self._page(request)
         finally:
             self._metrics.http_active[endpoint] -= 1
         self._metrics.http_responses[(path, method, str(response.status))] += 1
@@ -234,6 +272,26 @@ class Replica:
             case (one_model, "GET") if one_model.startswith("/v1/models/"):
                 return self._one_model(one_model.removeprefix("/v1/models/"))
             case (known, _) if known in _GENERATION:
+                return page({"detail": "Method Not Allowed"}, 405)
+            case _:
+                return page({"detail": "Not Found"}, 404)
+
+    def _vllm_page(self, request: web.BaseRequest) -> web.Response:
+        load = self._engine.load()
+        match (request.path, request.method):
+            case ("/health" | "/ping", "GET"):
+                return web.Response()
+            case ("/version", "GET"):
+                return page({"version": self._options.version})
+            case ("/load", "GET"):
+                return page({"server_load": 0})  # without --enable-server-load-tracking
+            case ("/v1/models", "GET"):
+                return page(vllm_models(self._options, self._created))
+            case ("/metrics", "GET"):
+                response = web.Response(body=self._metrics.page(load, 0.0).encode())
+                response.headers["Content-Type"] = metrics.CONTENT_TYPE
+                return response
+            case (known, _) if known in _VLLM_GENERATION:
                 return page({"detail": "Method Not Allowed"}, 405)
             case _:
                 return page({"detail": "Not Found"}, 404)

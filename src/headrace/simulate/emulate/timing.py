@@ -50,6 +50,11 @@ class Load:
         queued_tokens: prompt tokens that wait for prefill.
         prompt_tokens_done, decode_tokens_done, prefills_done, decode_steps_done: since the start.
         tokens_per_second: of the last decode step, in engine seconds; 0 before the first.
+        kv_share: of the KV pool's pages that running requests hold, 0 to 1.
+        state_slots: held, where there is a pool of them.
+        cached_tokens_done, retractions_done: since the start.
+        steps_done: passes of any kind, since the start.
+        first_tokens_done: requests whose prompt is through, since the start.
     """
 
     running: int
@@ -61,6 +66,12 @@ class Load:
     prefills_done: int
     decode_steps_done: int
     tokens_per_second: float
+    kv_share: float = 0.0
+    state_slots: int = 0
+    cached_tokens_done: int = 0
+    retractions_done: int = 0
+    steps_done: int = 0
+    first_tokens_done: int = 0
 
 
 class TimingCore(Protocol):
@@ -72,8 +83,13 @@ class TimingCore(Protocol):
     @property
     def queued(self) -> int: ...
 
-    def submit(self, key: int, prompt_tokens: int, output_tokens: int, now: float) -> None:
-        """Puts a request in the queue; it will make exactly `output_tokens` (at least 1) unless aborted."""
+    def submit(
+        self, key: int, prompt_tokens: int, output_tokens: int, now: float, asked_tokens: int | None = None
+    ) -> None:
+        """Puts a request in the queue; it will make exactly `output_tokens` (at least 1) unless aborted.
+
+        `asked_tokens` is its max_tokens, which admission goes by; None: what it makes.
+        """
         ...
 
     def abort(self, key: int, now: float) -> None:
