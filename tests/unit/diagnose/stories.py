@@ -132,6 +132,24 @@ STORIES: dict[str, Story] = {
         _C.STATE_POOL,
         (_C.CLIENT_CONCURRENCY, _C.KV_POOL, _C.MAX_RUNNING_REQUESTS),
     ),
+    # read from a real vLLM 0.32.0 with one request after another: the gauge was 0 at six of ten looks
+    "one at a time, seen between two": Story(
+        told(
+            DENSE,
+            observed={
+                "running": 0,
+                "queued": 0,
+                "kv_usage": 0.0,
+                "output_tokens_per_s": 345.4,
+                "requests_per_s": 1.15,
+                "latency_s": 0.864,
+            },
+            client={"in_flight": None, "load": "free"},
+            model=None,
+        ),
+        _C.CLIENT_CONCURRENCY,
+        (_C.KV_POOL, _C.MAX_RUNNING_REQUESTS),
+    ),
     "KV full, work lost": Story(
         told(
             HYBRID,

@@ -43,7 +43,9 @@ def _pools_have_room(view: View) -> bool:
 def _too_little(view: View) -> Iterator[Finding]:
     """Running < cap, nothing queued, load free."""
     running, cap = view.running, _cap(view)
-    if not view.load_is_free or running is None or running <= 0 or not view.running_is_told:
+    if not view.load_is_free or running is None or not view.running_is_told:
+        return
+    if running <= 0 and not view.server.value("output_tokens_per_s"):
         return
     flight = view.flight
     if view.waits or not _pools_have_room(view) or flight == 0:
@@ -55,9 +57,8 @@ def _too_little(view: View) -> Iterator[Finding]:
     if cap is not None and running >= cap * NEAR:
         return
     queued_told = view.queued is not None
-    evidence = [
-        f"{running:,.0f} running, " + ("nothing queued" if queued_told else "as many as are in flight")
-    ]
+    runs = f"{running:,.0f} running" if running > 0 else "less than one running: none at most looks"
+    evidence = [f"{runs}, " + ("nothing queued" if queued_told else "as many as are in flight")]
     confidence = SAID if queued_told or flight is not None else SUGGESTED
     if cap is not None:
         evidence[0] += f", under a cap of {cap:,.0f}" + ("" if view.cap else " (derived from the flags)")
